@@ -1,0 +1,1 @@
+"""Headrace: client, command line and generated stubs."""

@@ -1,0 +1,1 @@
+"""Generated stubs of protos/headrace/v1; made by `make protos`."""

@@ -1,0 +1,1 @@
+"""The four processes of Headrace; import path = folder path."""

@@ -1,0 +1,1 @@
+"""Process plumbing that knows no service: configuration, servers, channels, errors, telemetry."""

@@ -1,0 +1,40 @@
+"""The shared secret of internal calls: who does not know it is not part of the deployment."""
+
+import hmac
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import grpc
+
+_OPEN = ("/grpc.health.",)
+
+
+def cluster_metadata(token: str | None) -> dict[str, str]:
+    """Returns the metadata that an internal call carries."""
+    return {"authorization": f"Bearer {token}"} if token else {}
+
+
+class ClusterAuthInterceptor(grpc.aio.ServerInterceptor):
+    """Refuses calls without the deployment's token; health stays open to probes."""
+
+    def __init__(self, token: str) -> None:
+        self._expected = f"Bearer {token}".encode()
+
+        async def refuse(_request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
+            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing cluster token")
+
+        self._refusal: Any = grpc.unary_unary_rpc_method_handler(refuse)
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Passes a call on if its token is right."""
+        if handler_call_details.method.startswith(_OPEN):
+            return await continuation(handler_call_details)
+        given = dict(handler_call_details.invocation_metadata or ()).get("authorization", "")
+        given_bytes = given.encode() if isinstance(given, str) else given
+        if hmac.compare_digest(given_bytes, self._expected):
+            return await continuation(handler_call_details)
+        return self._refusal

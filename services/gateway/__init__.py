@@ -1,0 +1,1 @@
+"""Text in, text out: the public API, tokenizing, streams."""

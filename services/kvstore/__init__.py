@@ -1,0 +1,1 @@
+"""The index of the second-level KV cache."""

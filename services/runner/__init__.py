@@ -1,0 +1,1 @@
+"""Weights, paged KV cache, forward pass, sampling."""

@@ -1,0 +1,1 @@
+"""What runs next, where, in which batch."""
