@@ -5,6 +5,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
+from grpc_status import rpc_status
+
+from services.common.errors import Unauthenticated, to_status
 
 _OPEN = ("/grpc.health.",)
 
@@ -20,10 +23,13 @@ class ClusterAuthInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self, token: str) -> None:
         self._expected = f"Bearer {token}".encode()
 
-        async def refuse(_request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
-            await context.abort(grpc.StatusCode.UNAUTHENTICATED, "wrong or missing cluster token")
+        status = rpc_status.to_status(to_status(Unauthenticated("wrong or missing cluster token")))
 
-        self._refusal: Any = grpc.unary_unary_rpc_method_handler(refuse)
+        async def refuse(_requests: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+            await context.abort_with_status(status)
+
+        # For every kind of method: a handler of streams waits for no first message that may never come.
+        self._refusal: Any = grpc.stream_stream_rpc_method_handler(refuse)
 
     async def intercept_service(
         self,

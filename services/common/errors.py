@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import structlog
 from google.protobuf import any_pb2
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
@@ -142,6 +143,18 @@ class RemoteError(ServiceError):
 
 _NUMBERS = {code: code.value[0] for code in grpc.StatusCode}
 
+# A status travels in trailing metadata, of which the other side takes 8 KiB; text may triple on the way.
+_TEXT_BYTES = 700
+_VIOLATIONS = 4
+
+
+def _bounded(text: str, most_bytes: int = _TEXT_BYTES) -> str:
+    """Returns text that is valid and short enough for a status, whatever a client put into it."""
+    raw = text.encode("utf-8", "replace")
+    if len(raw) <= most_bytes:
+        return raw.decode()
+    return raw[:most_bytes].decode("utf-8", "ignore") + "…"
+
 
 def to_status(error: ServiceError) -> status_pb2.Status:
     """Packs an error into google.rpc.Status: ErrorInfo always, the other details where they fit."""
@@ -152,11 +165,14 @@ def to_status(error: ServiceError) -> status_pb2.Status:
         packed.Pack(message)  # type: ignore[arg-type]
         details.append(packed)
 
-    add(error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata))
+    metadata = {_bounded(key, 60): _bounded(value, 200) for key, value in list(error.metadata.items())[:8]}
+    add(error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata))
     if error.violations:
         violations = [
-            error_details_pb2.BadRequest.FieldViolation(field=item.field, description=item.description)
-            for item in error.violations
+            error_details_pb2.BadRequest.FieldViolation(
+                field=_bounded(item.field, 120), description=_bounded(item.description, 300)
+            )
+            for item in error.violations[:_VIOLATIONS]
         ]
         add(error_details_pb2.BadRequest(field_violations=violations))
     if error.retry_after_seconds is not None:
@@ -164,20 +180,19 @@ def to_status(error: ServiceError) -> status_pb2.Status:
         retry.retry_delay.FromMilliseconds(int(error.retry_after_seconds * 1000))
         add(retry)
     if error.resource is not None:
-        add(error_details_pb2.ResourceInfo(resource_type=error.resource[0], resource_name=error.resource[1]))
-    return status_pb2.Status(code=_NUMBERS[error.code], message=error.message, details=details)
+        kind, name = (_bounded(part, 200) for part in error.resource)
+        add(error_details_pb2.ResourceInfo(resource_type=kind, resource_name=name))
+    return status_pb2.Status(code=_NUMBERS[error.code], message=_bounded(error.message), details=details)
 
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> ServiceError:
     """Rebuilds the error behind a failed call; one without our details keeps its code and text."""
-    # AioRpcError lacks the trailing_metadata type that rpc_status asks for, but has the method.
-    status = rpc_status.from_call(error)  # type: ignore[arg-type]
     reason = error.code().name
     violations: tuple[FieldViolation, ...] = ()
     retry: float | None = None
     resource: tuple[str, str] | None = None
     metadata: dict[str, str] = {}
-    for detail in status.details if status is not None else ():
+    for detail in _details(error):
         info = error_details_pb2.ErrorInfo()
         bad = error_details_pb2.BadRequest()
         delay = error_details_pb2.RetryInfo()
@@ -199,6 +214,16 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> ServiceError:
         resource=resource,
         metadata=metadata,
     )
+
+
+def _details(error: grpc.aio.AioRpcError) -> list[any_pb2.Any]:
+    try:
+        # AioRpcError lacks the trailing_metadata type that rpc_status asks for, but has the method.
+        status = rpc_status.from_call(error)  # type: ignore[arg-type]
+    except (ValueError, DecodeError):
+        # Something between us has put another code or text in front of the details.
+        return []
+    return [] if status is None else list(status.details)
 
 
 @asynccontextmanager

@@ -28,6 +28,8 @@ SERVER_OPTIONS = [
 
 CLIENT_OPTIONS = [
     *_SHARED,
+    # A proxy of the environment is for the internet, not for our neighbours.
+    ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),

@@ -54,7 +54,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ModelFolderError(f"{folder} has no config.json; it is not a model folder") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelFolderError(f"{path} cannot be read: {error}") from error
     if not isinstance(config, dict):
         raise ModelFolderError(f"{path} does not hold a JSON object")
@@ -70,7 +70,10 @@ def tokenizer_digest(folder: Path) -> str:
     if not found:
         raise ModelFolderError(f"{folder} has no tokenizer files; copy tokenizer.json there")
     for path in found:
-        content = path.read_bytes()
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise ModelFolderError(f"{path} cannot be read: {error.strerror}") from error
         for part in (path.name.encode(), content):
             digest.update(len(part).to_bytes(8, "big"))
             digest.update(part)

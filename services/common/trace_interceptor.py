@@ -5,7 +5,9 @@ its own, therefore the context is attached once and never detached across a yiel
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -59,13 +61,38 @@ def _answering(behaviour: Any, method: str, parent: otel_context.Context) -> Any
 
 
 def _streaming(behaviour: Any, method: str, parent: otel_context.Context) -> Any:
-    async def stream(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> AsyncIterator[Any]:
+    # A coroutine that writes, and not a generator: a cancellation then arrives here, while grpc would drop a generator
+    # and leave its clean-up to the garbage collector.
+    async def stream(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
         with CallSpan(method, parent, context) as call:
-            async for message in behaviour(request, context):
-                call.note_message()
-                yield message
+            watched: Any = _FirstMessage(context, call.note_message)
+            answers = behaviour(request, watched)
+            if not inspect.isasyncgen(answers):
+                await answers
+                return
+            async with aclosing(answers):
+                async for message in answers:
+                    await watched.write(message)
 
     return stream
+
+
+class _FirstMessage:
+    """A call's context that tells when the first message leaves; everything else is the context's own."""
+
+    def __init__(self, context: "grpc.aio.ServicerContext[Any, Any]", note: Callable[[], None]) -> None:
+        self._context = context
+        self._note: Callable[[], None] | None = note
+
+    async def write(self, message: Any) -> None:
+        """Sends a message."""
+        if self._note is not None:
+            self._note()
+            self._note = None
+        await self._context.write(message)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
 
 
 class CallSpan:
@@ -75,7 +102,7 @@ class CallSpan:
         self, method: str, parent: otel_context.Context, context: "grpc.aio.ServicerContext[Any, Any]"
     ) -> None:
         self._context = context
-        self._messages = 0
+        self._deadline_slack = _deadline_slack(context.time_remaining())
         attributes = {"rpc.system.name": "grpc", "rpc.method": method}
         self._span: Span = tracer().start_span(method, parent, kind=SpanKind.SERVER, attributes=attributes)
 
@@ -92,17 +119,21 @@ class CallSpan:
 
     def note_message(self) -> None:
         """Marks the first message of a stream."""
-        if self._messages == 0:
-            self._span.add_event("first message")
-        self._messages += 1
+        self._span.add_event("first message")
 
     def _outcome(self, error: BaseException | None) -> str:
         if error is None:
             return _code_name(self._context.code(), "OK")
         if isinstance(error, (asyncio.CancelledError, GeneratorExit)):
             remaining = self._context.time_remaining()
-            return "DEADLINE_EXCEEDED" if remaining is not None and remaining <= 0 else "CANCELLED"
+            is_late = remaining is not None and remaining <= self._deadline_slack
+            return "DEADLINE_EXCEEDED" if is_late else "CANCELLED"
         return _code_name(self._context.code(), "UNKNOWN")
+
+
+def _deadline_slack(time_limit: float | None) -> float:
+    """Returns how early the client's own timer may end a call: timeouts are rounded up on the wire, by up to 1 %."""
+    return 0.02 + 0.02 * (time_limit or 0.0)
 
 
 def _code_name(code: Any, absent: str) -> str:

@@ -1,6 +1,8 @@
 """OpenTelemetry set-up and the two helpers that carry a trace from process to process."""
 
+import asyncio
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -19,6 +21,9 @@ Metadata = Sequence[tuple[str, str | bytes]]
 # Pinned: the semantic conventions whose names we use.
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
 
+# The exporter alone would hold a process up for half a minute when its receiver is away.
+_FLUSH_SECONDS = 3.0
+
 _propagator = TraceContextTextMapPropagator()
 
 
@@ -33,6 +38,13 @@ def configure_tracing(service: str, instance: str) -> TracerProvider:
         provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
     return provider
+
+
+def shut_down_tracing(provider: TracerProvider) -> None:
+    """Sends the last spans, for a few seconds at most."""
+    flush = threading.Thread(target=provider.shutdown, name="last-spans", daemon=True)
+    flush.start()
+    flush.join(_FLUSH_SECONDS)
 
 
 def tracer() -> trace.Tracer:
@@ -71,15 +83,23 @@ def client_span(method: str, parent: otel_context.Context) -> Iterator[tuple[Spa
     span = tracer().start_span(
         method, parent, kind=SpanKind.CLIENT, attributes={"rpc.system.name": "grpc", "rpc.method": method}
     )
+    code = "OK"
     try:
         yield span, with_trace(trace.set_span_in_context(span, parent))
     except grpc.aio.AioRpcError as error:
-        mark_failed(span, error.code().name, error.details() or "")
+        code = error.code().name
+        mark_failed(span, code, error.details() or "")
+        raise
+    except (asyncio.CancelledError, GeneratorExit):
+        code = "CANCELLED"
+        mark_failed(span, code)
         raise
     except BaseException as error:
-        mark_failed(span, "CANCELLED" if type(error).__name__ == "CancelledError" else type(error).__name__)
+        code = "UNKNOWN"
+        mark_failed(span, type(error).__name__, str(error))
         raise
     finally:
+        span.set_attribute("rpc.response.status_code", code)
         span.end()
 
 
