@@ -1,0 +1,46 @@
+"""headrace status"""
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.shared import DataDirOption, data_dir_of, failures_shown, running_instance
+
+if TYPE_CHECKING:
+    from headrace.local.instance_status import ServiceStatus
+
+_COLOURS = {"SERVING": "green", "NOT_SERVING": "yellow", "UNREACHABLE": "red", "DEAD": "red"}
+
+
+def status(
+    data_dir: DataDirOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Prints one JSON object for programs.")] = False,
+) -> None:
+    """Shows every process of a running instance and its health; exit code 1 where one does not serve."""
+    from headrace.local.instance_status import instance_status
+
+    with failures_shown():
+        services = instance_status(running_instance(data_dir_of(data_dir)))
+    if as_json:
+        typer.echo(json.dumps({"services": [service.to_json() for service in services]}, indent=2))
+    else:
+        _show_table(services)
+    if any(service.health.value != "SERVING" for service in services):
+        raise typer.Exit(1)
+
+
+def _show_table(services: "list[ServiceStatus]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("service", "health", "pid", "address", "model", "restarts"):
+        table.add_column(column, no_wrap=True, overflow="fold")
+    for item in services:
+        service, colour = item.service, _COLOURS[item.health.value]
+        address = f"{service.address}  {service.http_address}" if service.http_address else service.address
+        health = f"[{colour}]{item.health.value}[/]"
+        cells = (str(service.process.pid), address, service.model or "", str(service.restarts or ""))
+        table.add_row(service.name, health, *cells)
+    Console().print(table)

@@ -1,0 +1,1 @@
+"""Runs a whole Headrace on this machine: Valkey and the services as child processes, watched and restarted."""
