@@ -67,7 +67,7 @@ class TransferReport:
 
 
 Done = Callable[[TransferReport], None]
-"""Called once for each order, from a transfer's thread (or from close(), for an order that never began)."""
+"""Called once for each order: from a transfer's thread, or from submit or close for an order that never begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,9 @@ class L2Config:
     """Each has a socket and a staging buffer of its own."""
     connect_timeout_seconds: float = 0.2
     publish_timeout_seconds: float = 2.0
-    """For one value, from its turn to Redis's answer; a load brings its own limit."""
+    """For one value, from its turn to Redis's answer; a load brings its own limit, counted from its submission."""
+    publish_wait_seconds: float = 5.0
+    """A publish that has waited longer for its turn is given up: its blocks are pinned, its lease runs out."""
     max_value_bytes: int = 64 * 1024 * 1024
     """A stored value that claims to be larger is corrupt."""
     max_waiting_publishes: int = 256
@@ -130,4 +132,6 @@ class L2Counters:
     corrupt_values: int
     is_breaker_open: bool
     breaker_openings: int
+    is_store_paused: bool
+    """Redis refuses to store (it is full, or a replica); loads go on."""
     waiting: int
