@@ -83,6 +83,13 @@ class RequestNotFound(ServiceError):
     reason = "REQUEST_NOT_FOUND"
 
 
+class AlreadyExists(ServiceError):
+    """Something of this name is there already."""
+
+    code = grpc.StatusCode.ALREADY_EXISTS
+    reason = "ALREADY_EXISTS"
+
+
 class Unauthenticated(ServiceError):
     """No credentials, or wrong ones."""
 
