@@ -1,5 +1,6 @@
 """One log line per event: JSON for machines, columns on a terminal; trace and request ids on every line."""
 
+import contextlib
 import logging
 import sys
 import time
@@ -31,32 +32,65 @@ class ProcessMemory:
 
 def configure_logs(service: str, log_format: str, log_level: str) -> None:
     """Sets up structlog and routes the standard library's loggers into the same stream."""
-    is_console = log_format == "console" or (log_format == "auto" and sys.stdout.isatty())
-    renderer: Any = structlog.dev.ConsoleRenderer() if is_console else structlog.processors.JSONRenderer()
-    level = _LEVELS.get(log_level, 20)
+    is_terminal = sys.stdout.isatty()
+    is_console = log_format == "console" or (log_format == "auto" and is_terminal)
+    level = _LEVELS[log_level]
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+        structlog.processors.TimeStamper(fmt="%H:%M:%S" if is_console else "iso", utc=not is_console, key="ts"),
         _Context(service),
         structlog.processors.StackInfoRenderer(),
-        structlog.processors.format_exc_info if not is_console else _pass,
     ]
+    output: list[Any] = _console_output(is_terminal) if is_console else _JSON_OUTPUT
     structlog.configure(
-        processors=[*shared, renderer],
+        processors=[*shared, *output],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stdout),
+        logger_factory=_LineLogger,
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *output],
         )
     )
     logging.root.handlers = [handler]
     logging.root.setLevel(max(level, logging.WARNING))
+    # A full disk must not turn every line of a library into a traceback.
+    logging.raiseExceptions = False
+
+
+_JSON_OUTPUT = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+
+
+def _console_output(is_terminal: bool) -> list[Any]:
+    # Plain tracebacks: the pretty ones print local variables, and so the clients' prompts and keys.
+    formatter = structlog.dev.plain_traceback
+    renderer = structlog.dev.ConsoleRenderer(
+        colors=is_terminal, timestamp_key="ts", sort_keys=False, exception_formatter=formatter
+    )
+    return [_without_absent, renderer]
+
+
+def _without_absent(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return {key: value for key, value in event.items() if value is not None}
+
+
+class _LineLogger:
+    """Writes whole lines to standard output; a full disk or a closed pipe costs the line, never the request."""
+
+    def __init__(self, *_names: object) -> None:
+        self._file = sys.stdout
+
+    def msg(self, line: str) -> None:
+        """Writes one line."""
+        with contextlib.suppress(OSError, ValueError):
+            self._file.write(line + "\n")
+            self._file.flush()
+
+    debug = info = warning = error = exception = critical = msg
 
 
 class _Context:
@@ -77,7 +111,3 @@ class _Context:
             event.setdefault("gpu_util", None)
             event.setdefault("mem_used", self._memory.read_bytes())
         return event
-
-
-def _pass(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    return event

@@ -5,9 +5,7 @@ its own, therefore the context is attached once and never detached across a yiel
 """
 
 import asyncio
-import inspect
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 from typing import Any
 
 import grpc
@@ -15,6 +13,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind
 
+from services.common.stream_writing import WritingContext, write_stream
 from services.common.tracing import context_from_metadata, mark_failed, tracer
 
 # Long-lived or without interest for a request's story.
@@ -32,24 +31,31 @@ class TraceInterceptor(grpc.aio.ServerInterceptor):
         """Returns the handler, traced unless its method is of no interest."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or method.startswith(UNTRACED):
+        if handler is None:
             return handler
+        if method.startswith(UNTRACED):
+            return _wrapped(handler, lambda behaviour: behaviour, _writing)
         parent = context_from_metadata(handler_call_details.invocation_metadata)
-        return _traced(handler, method.removeprefix("/"), parent)
+        name = method.removeprefix("/")
+        return _wrapped(
+            handler,
+            lambda behaviour: _answering(behaviour, name, parent),
+            lambda behaviour: _streaming(behaviour, name, parent),
+        )
 
 
-def _traced(handler: Any, method: str, parent: otel_context.Context) -> Any:
+def _wrapped(handler: Any, unary: Callable[[Any], Any], stream: Callable[[Any], Any]) -> Any:
     serializers = {
         "request_deserializer": handler.request_deserializer,
         "response_serializer": handler.response_serializer,
     }
     if handler.unary_unary:
-        return grpc.unary_unary_rpc_method_handler(_answering(handler.unary_unary, method, parent), **serializers)
+        return grpc.unary_unary_rpc_method_handler(unary(handler.unary_unary), **serializers)
     if handler.stream_unary:
-        return grpc.stream_unary_rpc_method_handler(_answering(handler.stream_unary, method, parent), **serializers)
+        return grpc.stream_unary_rpc_method_handler(unary(handler.stream_unary), **serializers)
     if handler.unary_stream:
-        return grpc.unary_stream_rpc_method_handler(_streaming(handler.unary_stream, method, parent), **serializers)
-    return grpc.stream_stream_rpc_method_handler(_streaming(handler.stream_stream, method, parent), **serializers)
+        return grpc.unary_stream_rpc_method_handler(stream(handler.unary_stream), **serializers)
+    return grpc.stream_stream_rpc_method_handler(stream(handler.stream_stream), **serializers)
 
 
 def _answering(behaviour: Any, method: str, parent: otel_context.Context) -> Any:
@@ -61,38 +67,18 @@ def _answering(behaviour: Any, method: str, parent: otel_context.Context) -> Any
 
 
 def _streaming(behaviour: Any, method: str, parent: otel_context.Context) -> Any:
-    # A coroutine that writes, and not a generator: a cancellation then arrives here, while grpc would drop a generator
-    # and leave its clean-up to the garbage collector.
     async def stream(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
         with CallSpan(method, parent, context) as call:
-            watched: Any = _FirstMessage(context, call.note_message)
-            answers = behaviour(request, watched)
-            if not inspect.isasyncgen(answers):
-                await answers
-                return
-            async with aclosing(answers):
-                async for message in answers:
-                    await watched.write(message)
+            await write_stream(behaviour, request, WritingContext(context, call.note_first_message))
 
     return stream
 
 
-class _FirstMessage:
-    """A call's context that tells when the first message leaves; everything else is the context's own."""
+def _writing(behaviour: Any) -> Any:
+    async def stream(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+        await write_stream(behaviour, request, WritingContext(context, None))
 
-    def __init__(self, context: "grpc.aio.ServicerContext[Any, Any]", note: Callable[[], None]) -> None:
-        self._context = context
-        self._note: Callable[[], None] | None = note
-
-    async def write(self, message: Any) -> None:
-        """Sends a message."""
-        if self._note is not None:
-            self._note()
-            self._note = None
-        await self._context.write(message)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
+    return stream
 
 
 class CallSpan:
@@ -117,7 +103,7 @@ class CallSpan:
             mark_failed(self._span, code, self._context.details() or "")
         self._span.end()
 
-    def note_message(self) -> None:
+    def note_first_message(self) -> None:
         """Marks the first message of a stream."""
         self._span.add_event("first message")
 
