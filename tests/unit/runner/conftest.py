@@ -1,0 +1,50 @@
+"""Tiny models with random weights, made once, and engines on them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from services.runner.engine import Engine, EngineLimits
+from services.runner.kv_pool import KvPool
+from services.runner.make_model import make_model
+from services.runner.model_loader import LoadedModel, load_model
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Makes a model of a shape, once."""
+    made: dict[str, Path] = {}
+
+    def make(shape: str) -> Path:
+        if shape not in made:
+            made[shape] = make_model(shape, tmp_path_factory.mktemp("models") / shape)
+        return made[shape]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def loaded_model(model_folder: Callable[[str], Path]) -> Callable[[str], LoadedModel]:
+    """Loads a model of a shape, once."""
+    loaded: dict[str, LoadedModel] = {}
+
+    def load(shape: str) -> LoadedModel:
+        if shape not in loaded:
+            loaded[shape] = load_model(model_folder(shape), torch.float32, torch.device("cpu"), lambda _: None)
+        return loaded[shape]
+
+    return load
+
+
+@pytest.fixture
+def make_engine(loaded_model: Callable[[str], LoadedModel]) -> Callable[..., Engine]:
+    """Builds an engine with an empty pool."""
+
+    def make(shape: str, *, block_tokens: int = 16, block_count: int = 96, slots: int = 8) -> Engine:
+        model = loaded_model(shape)
+        pool = KvPool(model.layers, block_count, block_tokens, torch.float32)
+        return Engine(model.module, pool, EngineLimits(slots, model.context_length))
+
+    return make
