@@ -19,6 +19,7 @@ class Finish(enum.Enum):
 class Piece:
     """What a client gets next: text, the ids that it accounts for, and on the last piece how the answer ended."""
 
+    sequence: int
     text: str
     token_ids: tuple[int, ...]
     finish: Finish | None = None
@@ -46,6 +47,7 @@ class Answer:
         self._token_ids: list[int] = []
         self._finish: Finish | None = None
         self._is_taken = False
+        self._sequence = 0
         self.completion_tokens = 0
         self.stop_matched = ""
 
@@ -76,7 +78,8 @@ class Answer:
         """Hands over what has gathered; None while there is nothing to say, and after the last piece."""
         if self._is_taken or (self._finish is None and not any(self._texts)):
             return None
-        piece = Piece("".join(self._texts), tuple(self._token_ids), self._finish, self.stop_matched)
+        piece = Piece(self._sequence, "".join(self._texts), tuple(self._token_ids), self._finish, self.stop_matched)
+        self._sequence += 1
         self._texts, self._token_ids = [], []
         self._is_taken = self._finish is not None
         return piece

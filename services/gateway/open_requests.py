@@ -12,7 +12,7 @@ class OpenRequest:
 
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
-        self._end: Callable[[], None] | None = None
+        self._end: Callable[[], object] | None = None
         self.is_cancelled = False
 
     def cancel(self) -> None:
@@ -21,7 +21,7 @@ class OpenRequest:
         if self._end is not None:
             self._end()
 
-    def on_cancel(self, end: Callable[[], None]) -> None:
+    def on_cancel(self, end: Callable[[], object]) -> None:
         """Says how to end what has begun."""
         self._end = end
 

@@ -5,8 +5,18 @@ import re
 from collections.abc import Iterable
 
 from services.common.errors import InvalidRequest
-from services.gateway.request import ChatPrompt, GenerationInput, Message, Options, Output, Prompt, Sampling, Stop
-from services.gateway.request import TextPrompt, TokenPrompt
+from services.gateway.request import (
+    ChatPrompt,
+    GenerationInput,
+    Message,
+    Options,
+    Output,
+    Prompt,
+    Sampling,
+    Stop,
+    TextPrompt,
+    TokenPrompt,
+)
 
 REQUEST_ID_CHARACTERS = 128
 MODEL_NAME_CHARACTERS = 256
