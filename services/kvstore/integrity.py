@@ -5,6 +5,7 @@ import hmac
 import os
 import secrets
 import stat
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,8 +53,7 @@ def load_or_create_secret(path: Path) -> bytes:
 def _create(path: Path) -> None:
     """Makes the file whole or not at all; whoever comes second uses the first one's."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mkstemp gives mode 0600
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(new_secret() + b"\n")
@@ -62,4 +62,4 @@ def _create(path: Path) -> None:
         with suppress(FileExistsError):
             os.link(draft, path)
     finally:
-        draft.unlink()
+        os.unlink(draft)
