@@ -194,7 +194,11 @@ def to_status(error: ServiceError) -> status_pb2.Status:
 
 def from_rpc_error(error: grpc.aio.AioRpcError) -> ServiceError:
     """Rebuilds the error behind a failed call; one without our details keeps its code and text."""
-    reason = error.code().name
+    code = error.code()
+    if code is grpc.StatusCode.CANCELLED:
+        # A call that we cancel raises CancelledError; this one the server dropped, as a stopping one does.
+        code = grpc.StatusCode.UNAVAILABLE
+    reason = code.name
     violations: tuple[FieldViolation, ...] = ()
     retry: float | None = None
     resource: tuple[str, str] | None = None
@@ -205,7 +209,7 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> ServiceError:
         delay = error_details_pb2.RetryInfo()
         what = error_details_pb2.ResourceInfo()
         if detail.Unpack(info):
-            reason, metadata = info.reason, dict(info.metadata)
+            code, reason, metadata = error.code(), info.reason, dict(info.metadata)
         elif detail.Unpack(bad):
             violations = tuple(FieldViolation(item.field, item.description) for item in bad.field_violations)
         elif detail.Unpack(delay):
@@ -213,9 +217,9 @@ def from_rpc_error(error: grpc.aio.AioRpcError) -> ServiceError:
         elif detail.Unpack(what):
             resource = (what.resource_type, what.resource_name)
     return RemoteError(
-        error.code(),
+        code,
         reason,
-        error.details() or error.code().name,
+        error.details() or code.name,
         violations=violations,
         retry_after_seconds=retry,
         resource=resource,

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from services.common.bind import require_free, split_host_port
 from services.common.cluster_auth import ClusterAuthInterceptor
 from services.common.config import SHARED_PREFIX, ConfigError, ProcessConfig, config_from_env
+from services.common.drain import DrainInterceptor
 from services.common.grpc_options import SERVER_OPTIONS
 from services.common.health import Health
 from services.common.logs import configure_logs
@@ -35,7 +36,8 @@ class GrpcServer:
     """A grpc.aio server with health, reflection and tracing; not serving until it is told so."""
 
     def __init__(self, process: ProcessConfig, service_names: Iterable[str], *, is_internal: bool) -> None:
-        interceptors: list[Any] = [TraceInterceptor()]
+        self._running = DrainInterceptor()
+        interceptors: list[Any] = [self._running, TraceInterceptor()]
         if is_internal and process.cluster_token:
             interceptors.insert(0, ClusterAuthInterceptor(process.cluster_token))
         self.server = grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)
@@ -69,7 +71,8 @@ class GrpcServer:
         """Refuses new calls, lets running ones finish for so long, then ends them."""
         self._health.set_serving(False)
         self._health.close()
-        await self.server.stop(grace_seconds)
+        await self._running.drain(grace_seconds)
+        await self.server.stop(None)
 
 
 def serve_metrics(address: str, registry: CollectorRegistry) -> Callable[[], None]:

@@ -13,11 +13,9 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind
 
+from services.common.drain import ENDLESS
 from services.common.stream_writing import WritingContext, write_stream
 from services.common.tracing import context_from_metadata, mark_failed, tracer
-
-# Long-lived or without interest for a request's story.
-UNTRACED = ("/grpc.health.", "/grpc.reflection.", "/headrace.v1.SchedulerService/Attach")
 
 
 class TraceInterceptor(grpc.aio.ServerInterceptor):
@@ -33,7 +31,7 @@ class TraceInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None:
             return handler
-        if method.startswith(UNTRACED):
+        if method.startswith(ENDLESS):
             return _wrapped(handler, lambda behaviour: behaviour, _writing)
         parent = context_from_metadata(handler_call_details.invocation_metadata)
         name = method.removeprefix("/")

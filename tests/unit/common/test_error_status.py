@@ -11,6 +11,7 @@ from grpc_status import rpc_status
 
 from services.common.errors import (
     DOMAIN,
+    Cancelled,
     ContextLengthExceeded,
     FieldViolation,
     InvalidRequest,
@@ -110,6 +111,20 @@ async def test_a_status_of_somebody_else_keeps_its_code_and_text(serve):
         "RESOURCE_EXHAUSTED",
         "full",
     )
+
+
+@pytest.mark.parametrize(("explains", "code"), [(False, "UNAVAILABLE"), (True, "CANCELLED")])
+async def test_a_call_that_the_server_dropped_may_be_repeated(serve, explains, code):
+    """grpc answers CANCELLED, without details, to what arrives while it stops."""
+
+    async def run(_request, context):
+        if explains:
+            await context.abort_with_status(rpc_status.to_status(to_status(Cancelled("by Cancel"))))
+        await context.abort(grpc.StatusCode.CANCELLED, "")
+
+    back = from_rpc_error(await failure_of(await serve({"Run": ("unary_unary", run)})))
+
+    assert (back.code.name, back.reason) == (code, code)
 
 
 @pytest.mark.parametrize("details", [to_status(ModelNotFound("gone")).SerializeToString(), b"\xff\xff"])
