@@ -71,8 +71,10 @@ class HttpServer:
         if not await self._ends_within(grace_seconds):
             self._app.state.closing.set()
             if not await self._ends_within(_LAST_WORDS_SECONDS):
-                self._server.force_exit = True
-        await self._task
+                self._task.cancel()
+                await asyncio.wait((self._task,))
+        if not self._task.cancelled():
+            self._task.result()
 
     async def _ends_within(self, seconds: float) -> bool:
         assert self._task is not None
