@@ -60,14 +60,12 @@ class Supervisor:
         """Starts every process and returns when the instance has answered a question."""
         for notice in self._plan.notices:
             self._tell(Notice(notice))
-        async with asyncio.timeout(ready_seconds) as limit:
-            try:
+        try:
+            async with asyncio.timeout(ready_seconds):
                 await self._start_all()
                 await self._answer_once(ready_seconds)
-            except TimeoutError:
-                if limit.expired():
-                    raise LocalFailure(self._describe_lateness(ready_seconds)) from None
-                raise
+        except TimeoutError:
+            raise LocalFailure(self._describe_lateness(ready_seconds)) from None
         self._is_ready = True
         self._record()
 
@@ -104,18 +102,20 @@ class Supervisor:
     async def _all_healthy(self, services: list[_Service]) -> None:
         """Returns when all of them serve; raises ServiceDied as soon as one ends."""
         deaths = [asyncio.create_task(self._child(service).wait()) for service in services]
-        healthy = asyncio.gather(*(self._until_healthy(service) for service in services))
+        healthy = [asyncio.create_task(self._until_healthy(service)) for service in services]
+        waiting = asyncio.create_task(asyncio.wait(healthy))
+        tasks: list[asyncio.Task[Any]] = [*deaths, *healthy, waiting]
         try:
-            awaited: list[asyncio.Future[Any]] = [*deaths, healthy]
-            await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*deaths, waiting], return_when=asyncio.FIRST_COMPLETED)
             for death in deaths:
                 if death.done():
                     raise ServiceDied(death.result())
-            healthy.result()
+            for task in healthy:
+                task.result()
         finally:
-            healthy.cancel()
-            for death in deaths:
-                death.cancel()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _start_child(self, service: _Service) -> None:
         self._tell(Phase(service.spec.name, "starting"))
