@@ -1,0 +1,165 @@
+"""The attached runners: who came, who left, and what becomes of the requests of a lost one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import grpc
+import structlog
+
+from services.common.errors import ServiceError, Unavailable
+from services.scheduler.block_keys import Digest, sha256
+from services.scheduler.config import SchedulerConfig
+from services.scheduler.ending import end_request
+from services.scheduler.placement import choose, is_match
+from services.scheduler.request import FinishReason, Phase, Request, RequestSpec
+from services.scheduler.runner_identity import RunnerIdentity
+from services.scheduler.runner_session import RunnerSession
+from services.scheduler.stage_clock import Stage
+from services.scheduler.waiting_queue import WaitingQueue
+
+log = structlog.get_logger()
+
+MOST_LOST_RUNNERS = 2
+
+
+class RunnersLost(ServiceError):
+    """The request was on too many runners that went away; it may be what ends them."""
+
+    code = grpc.StatusCode.UNAVAILABLE
+    reason = "RUNNERS_LOST"
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A runner that was here, and until when."""
+
+    identity: RunnerIdentity
+    at: float
+
+
+class Fleet:
+    """All sessions of one scheduler, and the queue that feeds them."""
+
+    def __init__(self, config: SchedulerConfig, queue: WaitingQueue, now: float, digest: Digest = sha256) -> None:
+        self._config = config
+        self._queue = queue
+        self._digest = digest
+        self._epochs = itertools.count(1)
+        self._started = now
+        self._departures: dict[str, Departure] = {}
+        self.sessions: list[RunnerSession] = []
+        self.on_end: Callable[[Request], None] = lambda request: None
+
+    def attach(self, identity: RunnerIdentity, now: float) -> RunnerSession:
+        """Admits a runner under a new epoch and fences an older attachment of the same runner."""
+        for session in list(self.sessions):
+            if session.identity.runner_id == identity.runner_id:
+                self.detach(session, "the same runner attached again", now)
+        session = RunnerSession(identity, next(self._epochs), self._config.run_ahead, self._digest)
+        session.last_heard = now
+        self._departures.pop(identity.runner_id, None)
+        self.sessions = [*self.sessions, session]
+        log.info("runner attached", runner_id=identity.runner_id, epoch=session.epoch, model=identity.model.name)
+        self.wake()
+        return session
+
+    def detach(self, session: RunnerSession, cause: str, now: float) -> None:
+        """Forgets a runner; its requests go back to the queue with the tokens that they have."""
+        session.close(cause)
+        if session not in self.sessions:
+            return
+        self.sessions = [other for other in self.sessions if other is not session]
+        runner_id = session.identity.runner_id
+        self._departures[runner_id] = Departure(session.identity, now)
+        log.warning("runner lost", runner_id=runner_id, epoch=session.epoch, cause=cause, requests=len(session.running))
+        for residency in list(session.running):
+            request = residency.request
+            session.release(residency)
+            request.lost_runners += 1
+            if request.lost_runners >= MOST_LOST_RUNNERS:
+                self._end_with(
+                    request,
+                    RunnersLost(
+                        f"this request lost {request.lost_runners} runners, last {runner_id} ({cause}); "
+                        "it is not tried again, in case it is the cause"
+                    ),
+                    now,
+                )
+                continue
+            request.phase = Phase.QUEUED
+            request.clock.enter(Stage.QUEUE, now)
+            self._queue.add(request)
+        self.wake()
+
+    def wake(self) -> None:
+        """Lets every runner's loop look at the queue."""
+        for session in self.sessions:
+            session.news.set()
+
+    def is_elsewhere(self, session: RunnerSession, request: Request) -> bool:
+        """Tells whether another runner is the better place and has room."""
+        if len(self.sessions) == 1:
+            return False
+        best = choose(request, self.sessions)
+        return best is not None and best is not session
+
+    def identities(self, now: float) -> list[RunnerIdentity]:
+        """Lists the runners that are here, and those that may come back in time."""
+        wait = self._config.runner_wait_seconds
+        gone = [item.identity for item in self._departures.values() if now - item.at < wait]
+        return [*(session.identity for session in self.sessions), *gone]
+
+    def absent_since(self, spec: RequestSpec) -> float | None:
+        """Returns since when no attached runner can serve the request; None while one can."""
+        if any(is_match(spec, session.identity) for session in self.sessions):
+            return None
+        left = [item.at for item in self._departures.values() if is_match(spec, item.identity)]
+        return max(left, default=self._started)
+
+    def tick(self, now: float) -> None:
+        """Acts on what did not happen in time: heartbeats, loads, a runner's return."""
+        silence = self._config.heartbeat_seconds * self._config.missed_heartbeats
+        for session in list(self.sessions):
+            if now - session.last_heard > silence:
+                self.detach(session, f"no heartbeat for {silence:g} s", now)
+            else:
+                self._expire_loads(session, now)
+        self._expire_waiting(now)
+        wait = self._config.runner_wait_seconds
+        self._departures = {key: item for key, item in self._departures.items() if now - item.at < 2 * wait}
+
+    def _expire_loads(self, session: RunnerSession, now: float) -> None:
+        for residency in list(session.running):
+            if residency.load is None or now < residency.load.give_up_at:
+                continue
+            # The transfer may still write into its blocks: it keeps them, and the request starts over in others.
+            request = residency.request
+            session.release(residency)
+            request.stored = None
+            request.phase = Phase.QUEUED
+            request.clock.enter(Stage.QUEUE, now)
+            self._queue.add(request)
+
+    def _expire_waiting(self, now: float) -> None:
+        wait = self._config.runner_wait_seconds
+        for request in list(self._queue):
+            since = self.absent_since(request.spec)
+            if since is not None and now - since >= wait:
+                self._queue.remove(request)
+                self._end_with(request, no_runner(request.spec, now - since), now)
+
+    def _end_with(self, request: Request, error: ServiceError, now: float) -> None:
+        if end_request(request, FinishReason.ERROR, now, error):
+            self.on_end(request)
+
+
+def no_runner(spec: RequestSpec, seconds: float) -> Unavailable:
+    """Builds the error for a request that no runner can take."""
+    model = f"model {spec.model!r}" if spec.model else "any model"
+    return Unavailable(
+        f"no runner for {model} has been attached for {seconds:.0f} s; start one, or try again later",
+        retry_after_seconds=5.0,
+    )
