@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -122,7 +122,7 @@ class OpenAiApi:
         exchange = exchange_of(request)
         style = _style(exchange, body, form)
 
-        def start(one: GenerateRequest) -> AsyncIterator[Chunk]:
+        def start(one: GenerateRequest) -> AsyncGenerator[Chunk, None]:
             return self._generation.stream(one, caller, timeout_seconds=body.timeout, parent=exchange.parent)
 
         async def ask(one: GenerateRequest) -> GenerateResponse:

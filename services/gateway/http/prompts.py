@@ -1,14 +1,14 @@
 """Several prompts of one request: a generation each, their answers as one."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from headrace.v1.inference_pb2 import Chunk, GenerateRequest, GenerateResponse
 from services.gateway.http.answers import PromptChunk
 
-Start = Callable[[GenerateRequest], AsyncIterator[Chunk]]
+Start = Callable[[GenerateRequest], AsyncGenerator[Chunk, None]]
 Ask = Callable[[GenerateRequest], Coroutine[Any, Any, GenerateResponse]]
 
 # A reader that is slower than all its generations together stops them here.
@@ -29,7 +29,7 @@ async def all_responses(requests: Sequence[GenerateRequest], ask: Ask) -> list[G
 async def all_chunks(requests: Sequence[GenerateRequest], start: Start) -> AsyncGenerator[PromptChunk, None]:
     """Yields the chunks of every prompt's generation as they come; one that fails ends all."""
     if len(requests) == 1:
-        async with aclosing(start(requests[0])) as chunks:  # type: ignore[type-var]
+        async with aclosing(start(requests[0])) as chunks:
             async for chunk in chunks:
                 yield PromptChunk(0, chunk)
         return
@@ -45,10 +45,10 @@ async def all_chunks(requests: Sequence[GenerateRequest], start: Start) -> Async
 
 
 async def _pump(
-    index: int, chunks: AsyncIterator[Chunk], queue: "asyncio.Queue[PromptChunk | BaseException | None]"
+    index: int, chunks: AsyncGenerator[Chunk, None], queue: "asyncio.Queue[PromptChunk | BaseException | None]"
 ) -> None:
     try:
-        async with aclosing(chunks) as source:  # type: ignore[type-var]
+        async with aclosing(chunks) as source:
             async for chunk in source:
                 await queue.put(PromptChunk(index, chunk))
     except Exception as error:  # noqa: BLE001 - raised again by the reader
@@ -59,7 +59,7 @@ async def _pump(
 
 async def _started_together(
     queue: "asyncio.Queue[PromptChunk | BaseException | None]", count: int
-) -> AsyncIterator[PromptChunk]:
+) -> AsyncGenerator[PromptChunk, None]:
     """Holds chunks back until every generation has given one, so that a refused prompt is known before any text."""
     held: list[PromptChunk] = []
     seen: set[int] = set()

@@ -1,7 +1,7 @@
 """A Generation that says what a test told it to, and remembers what it was asked."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from opentelemetry.context import Context
@@ -45,7 +45,7 @@ class FakeGeneration(Generation):
 
     async def stream(
         self, request: GenerateRequest, caller: Caller, *, timeout_seconds: float | None, parent: Context
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk, None]:
         self.requests.append(request)
         self.callers.append(caller)
         self.parents.append(parent)
