@@ -108,7 +108,7 @@ class Admission:
         detokenizer = Detokenizer(
             lambda token_ids: self._tokenizer.decode(token_ids, skips_special=skips_special),
             byte_token_ids=self._tokenizer.byte_token_ids,
-            silent_ids=self._tokenizer.special_token_ids if skips_special else (),
+            is_silent=lambda token_id: self._tokenizer.is_silent(token_id, skips_special=skips_special),
         )
         stop_strings = StopStrings(given.stop.strings, includes_match=given.stop.includes_match)
         return Answer(detokenizer, stop_strings, AnswerRules(given.stop.min_tokens or 0, hidden))

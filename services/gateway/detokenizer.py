@@ -22,11 +22,11 @@ class Detokenizer:
     """
 
     def __init__(
-        self, decode: Decode, *, byte_token_ids: Collection[int] = (), silent_ids: Collection[int] = ()
+        self, decode: Decode, *, is_silent: Callable[[int], bool], byte_token_ids: Collection[int] = ()
     ) -> None:
         self._decode = decode
         self._byte_token_ids = byte_token_ids
-        self._silent_ids = silent_ids
+        self._is_silent = is_silent
         self._ids: list[int] = []
         self._prefix_ids = 0
         self._prefix_text = ""
@@ -34,7 +34,7 @@ class Detokenizer:
 
     def feed(self, token_id: int) -> str:
         """Takes the next id; returns the text that is certain now."""
-        if token_id in self._silent_ids:
+        if self._is_silent(token_id):
             return ""
         self._ids.append(token_id)
         self._byte_run = self._byte_run + 1 if token_id in self._byte_token_ids else 0

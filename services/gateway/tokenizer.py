@@ -33,9 +33,9 @@ class TextTokenizer:
         self._longest_token_bytes = longest_token_bytes(self._backend.to_str())
         vocabulary: dict[str, int] = self._backend.get_vocab(with_added_tokens=False)
         self.byte_token_ids = frozenset(index for token, index in vocabulary.items() if _BYTE_TOKEN.fullmatch(token))
-        self.special_token_ids: frozenset[int] = frozenset(
-            index for index, token in self._backend.get_added_tokens_decoder().items() if token.special
-        )
+        added: dict[int, Any] = self._backend.get_added_tokens_decoder()
+        self._special_ids = frozenset(index for index, token in added.items() if token.special)
+        self._known_ids = frozenset([*vocabulary.values(), *added])
 
     def encode_text(self, text: str, limit: int | None = None) -> list[int]:
         """Returns the ids of a text with what the tokenizer adds; over the limit it raises ContextLengthExceeded."""
@@ -50,6 +50,10 @@ class TextTokenizer:
     def decode(self, token_ids: Sequence[int], *, skips_special: bool) -> str:
         """Returns the text of ids, as they stand: no spaces are tidied up."""
         return str(self._backend.decode(token_ids, skip_special_tokens=skips_special))
+
+    def is_silent(self, token_id: int, *, skips_special: bool) -> bool:
+        """Tells whether decoding leaves an id out: models may have more ids than their tokenizer."""
+        return token_id not in self._known_ids or (skips_special and token_id in self._special_ids)
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         """Returns each id's own text; a part of a character shows as the replacement character."""
