@@ -69,6 +69,11 @@ class Gateway:
         self._http = HttpServer(app, [config.http_listen])
         self._tasks: list[asyncio.Task[None]] = []
 
+    @property
+    def http_port(self) -> int:
+        """Returns the port that serves HTTP, also where 0 was asked for."""
+        return self._http.ports[0]
+
     async def start(self) -> None:
         """Opens every port; ready is what health says then, not what having started means."""
         self._stop_metrics = serve_metrics(self._config.metrics_listen, self._metrics.registry)
