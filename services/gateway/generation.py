@@ -64,7 +64,8 @@ class Generation:
         """Yields the answer's chunks; closing the iterator cancels the work. Raises ServiceError, also midway."""
         given = generation_input(request)
         record = self._record(given, caller, parent)
-        limit = min(self._parts.request_seconds, *([] if timeout_seconds is None else [timeout_seconds]))
+        longest = self._parts.request_seconds
+        limit = longest if timeout_seconds is None else min(timeout_seconds, longest)
         deadline = asyncio.get_running_loop().time() + limit
         with record.written():
             validate_request_id(given.options.request_id)
