@@ -15,11 +15,11 @@ from types import TracebackType
 from typing import Any
 
 import grpc
+from scripted_engine import Script, ScriptedEngine, ScriptedStore, counting_script
 
 from headrace.v1 import step_pb2
 from headrace.v1.scheduler_pb2_grpc import SchedulerServiceStub
 from services.common.grpc_options import open_channel
-from scripted_engine import Script, ScriptedEngine, ScriptedStore, counting_script
 
 RETRY_SECONDS = 0.05
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from services.scheduler.block_keys import usable_blocks
 from services.scheduler.request import Request
@@ -26,6 +26,13 @@ class PublishRange:
     block_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
     traceparent: str
+
+    def after(self, blocks: int) -> PublishRange:
+        """Returns the part after so many blocks."""
+        tokens = len(self.token_ids) // len(self.keys) * blocks
+        return replace(
+            self, keys=self.keys[blocks:], block_ids=self.block_ids[blocks:], token_ids=self.token_ids[tokens:]
+        )
 
 
 def loadable_blocks(session: RunnerSession, request: Request) -> int:
