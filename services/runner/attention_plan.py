@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from services.runner.batch_inputs import Chunk, Integers
+
+Visible = NDArray[np.bool_]
 
 # A group of single tokens is padded to its longest sequence; one much shorter starts a group of its own.
 SHORTEST_PART_OF_GROUP = 0.5
@@ -62,9 +65,7 @@ def group_blocks(
     return table[group.slots[:, None], columns], first * block_tokens
 
 
-def group_visible(
-    group: SingleGroup, first_positions: Integers, keys: int, window: int | None
-) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def group_visible(group: SingleGroup, first_positions: Integers, keys: int, window: int | None) -> Visible:
     """Tells which gathered keys each member sees, [members, keys]."""
     positions = first_positions[:, None] + np.arange(keys)
     visible = positions < group.lengths[:, None]
@@ -80,9 +81,7 @@ def chunk_span(chunk: Chunk, table: Integers, block_tokens: int, window: int | N
     return Span(table[chunk.slot, first : last + 1], first * block_tokens)
 
 
-def chunk_visible(
-    chunk: Chunk, first_position: int, window: int | None
-) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def chunk_visible(chunk: Chunk, first_position: int, window: int | None) -> Visible:
     """Tells which keys, from first_position to the chunk's end, each of its tokens sees."""
     queries = np.arange(chunk.first, chunk.end)[:, None]
     keys = np.arange(first_position, chunk.end)[None, :]

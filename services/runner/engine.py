@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from services.runner.batch_inputs import StepBatch, build_batch
+from services.runner.batch_inputs import Integers, StepBatch, build_batch
 from services.runner.kv_pool import KvPool
 from services.runner.paged_attention import PagedStep
 from services.runner.sampling import Draw, sample
@@ -14,7 +14,7 @@ from services.runner.step import Failure, FailureReason, StepOrder, StepOutcome,
 
 _MESSAGES = {
     FailureReason.NAN_LOGITS: "the model's scores are not finite numbers at output position {position}",
-    FailureReason.NO_POSSIBLE_TOKEN: "min_tokens forbids every token that is possible at output position {position}",
+    FailureReason.NO_CANDIDATE: "min_tokens forbids every token that is possible at output position {position}",
 }
 
 
@@ -24,6 +24,20 @@ class EngineLimits:
 
     sequence_slots: int
     context_length: int
+
+
+@torch.inference_mode()
+def compute_logits(model: torch.nn.Module, pool: KvPool, batch: StepBatch, table: Integers) -> torch.Tensor:
+    """Runs the model over a row; returns the sampling rows' logits in float32."""
+    output = model(
+        input_ids=torch.from_numpy(batch.token_ids)[None].to(pool.device),
+        position_ids=torch.from_numpy(batch.positions)[None].to(pool.device),
+        use_cache=False,
+        logits_to_keep=torch.from_numpy(batch.sampling_rows).to(pool.device),
+        attention_step=PagedStep(batch, pool, table),
+    )
+    logits: torch.Tensor = output.logits[0]
+    return logits.float()
 
 
 class Engine:
@@ -59,7 +73,7 @@ class Engine:
         batch = build_batch(work, self._slots)
         self.pool.clear_blocks(batch.opened_blocks)
         prepared = time.perf_counter_ns()
-        logits = self.compute_logits(batch)
+        logits = compute_logits(self._model, self.pool, batch, self._slots.block_ids)
         computed = time.perf_counter_ns()
         token_ids, failures = self._sample(batch.sampling, logits)
         sampled = time.perf_counter_ns()
@@ -71,20 +85,6 @@ class Engine:
             token_ids=token_ids,
             failures=failures,
         )
-
-    @torch.inference_mode()
-    def compute_logits(self, batch: StepBatch) -> torch.Tensor:
-        """Runs the model over a row; returns the sampling rows' logits in float32."""
-        step = PagedStep(batch, self.pool, self._slots.block_ids)
-        output = self._model(
-            input_ids=torch.from_numpy(batch.token_ids)[None],
-            position_ids=torch.from_numpy(batch.positions)[None],
-            use_cache=False,
-            logits_to_keep=torch.from_numpy(batch.sampling_rows),
-            attention_step=step,
-        )
-        logits: torch.Tensor = output.logits[0]
-        return logits.float()
 
     def _sample(
         self, sequences: tuple[SequenceState, ...], logits: torch.Tensor

@@ -58,7 +58,8 @@ def make_model(shape: str, folder: Path, *, seed: int = 0, dtype: torch.dtype = 
         model_type, **settings, bos_token_id=end, eos_token_id=end, pad_token_id=end
     )
     torch.manual_seed(seed)
-    model = transformers.AutoModelForCausalLM.from_config(config, dtype=dtype)
+    auto_model: Any = transformers.AutoModelForCausalLM
+    model = auto_model.from_config(config, dtype=dtype)
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
     _write_tokenizer(folder, settings["vocab_size"], settings["max_position_embeddings"])
@@ -81,7 +82,8 @@ def _write_tokenizer(folder: Path, vocabulary_size: int, context_length: int) ->
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(list(_SPECIAL_TOKENS))
-    fast = transformers.PreTrainedTokenizerFast(
+    tokenizer_class: Any = transformers.PreTrainedTokenizerFast
+    fast = tokenizer_class(
         tokenizer_object=tokenizer,
         eos_token=_SPECIAL_TOKENS[0],
         pad_token=_SPECIAL_TOKENS[0],

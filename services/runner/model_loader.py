@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers
@@ -62,7 +62,7 @@ def load_model(folder: Path, dtype: torch.dtype, device: torch.device, progress:
 
 def _architecture(folder: Path, config: dict[str, Any]) -> str:
     kind = config.get("model_type")
-    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind)
+    known = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(str(kind))
     if known is None:
         raise ModelFolderError(f"{folder} holds a model of type {kind!r}; transformers knows no causal LM of that type")
     named = config.get("architectures") or [known]
@@ -82,9 +82,10 @@ def _architecture(folder: Path, config: dict[str, Any]) -> str:
 def _load_weights(
     folder: Path, dtype: torch.dtype, device: torch.device, progress: Progress
 ) -> transformers.PreTrainedModel:
+    auto_model: Any = transformers.AutoModelForCausalLM
     try:
         with _loading_progress(progress):
-            module, info = transformers.AutoModelForCausalLM.from_pretrained(
+            module, info = auto_model.from_pretrained(
                 folder,
                 dtype=dtype,
                 attn_implementation=ATTENTION_NAME,
@@ -99,7 +100,7 @@ def _load_weights(
     if missing:
         raise ModelFolderError(f"{folder} lacks {len(missing)} weights of its model, {missing[0]} among them")
     module.eval().requires_grad_(False)
-    return module.to(device)  # type: ignore[no-any-return]
+    return cast(transformers.PreTrainedModel, module.to(device))
 
 
 @contextlib.contextmanager
@@ -152,8 +153,8 @@ def _probe_layers(
     expected = int(text_config.num_hidden_layers)
     if probe.repeated is not None or len(probe.shapes) != expected:
         raise ModelFolderError(
-            f"{folder}: {type(module).__name__} has {expected} layers, of which {len(probe.shapes)} keep keys and values "
-            "of their own; layers that share or replace them are not supported"
+            f"{folder}: {type(module).__name__} has {expected} layers, of which {len(probe.shapes)} keep keys and "
+            "values of their own; layers that share or replace them are not supported"
         )
     kinds = getattr(text_config, "layer_types", None) or []
     for layer, kind in enumerate(kinds):
@@ -180,7 +181,8 @@ def _context_length(folder: Path, text_config: Any) -> int:
 def _fixed_rope_limits(text_config: Any) -> list[int]:
     """Returns the lengths up to which rotary settings stay fixed.
 
-    Beyond them transformers changes the frequencies of the whole batch, and the keys that are already cached would be wrong.
+    Beyond them transformers changes the frequencies of the whole batch, and keys that are cached already would be
+    wrong.
     """
     parameters = getattr(text_config, "rope_parameters", None) or {}
     nested = [value for value in parameters.values() if isinstance(value, dict)] or [parameters]

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 
 from services.runner.attention_plan import (
     SingleGroup,
+    Visible,
     chunk_span,
     chunk_visible,
     group_blocks,
@@ -149,7 +149,7 @@ class PagedStep:
             blocks, first_positions = group_blocks(group, self._table, self._pool.block_tokens, window)
             keys = blocks.shape[1] * self._pool.block_tokens
             visible = group_visible(group, first_positions, keys, window)
-            known = _Gathered(self._pool.page_index(blocks), _additive(visible, dtype)[:, None, None, :])
+            known = _Gathered(self._pool.page_index(blocks), self._additive(visible, dtype)[:, None, None, :])
             self._gathered[group.row_start, window] = known
         return known
 
@@ -158,13 +158,13 @@ class PagedStep:
         if known is None:
             span = chunk_span(chunk, self._table, self._pool.block_tokens, window)
             visible = chunk_visible(chunk, span.first_position, window)
-            known = _Gathered(self._pool.page_index(span.block_ids), _additive(visible, dtype)[None, None])
+            known = _Gathered(self._pool.page_index(span.block_ids), self._additive(visible, dtype)[None, None])
             self._gathered[chunk.row_start, window] = known
         return known
 
-
-def _additive(visible: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], dtype: torch.dtype) -> torch.Tensor:
-    return torch.zeros(visible.shape, dtype=dtype).masked_fill_(torch.from_numpy(~visible), float("-inf"))
+    def _additive(self, visible: Visible, dtype: torch.dtype) -> torch.Tensor:
+        mask = torch.zeros(visible.shape, dtype=dtype).masked_fill_(torch.from_numpy(~visible), float("-inf"))
+        return mask.to(self._pool.device)
 
 
 def _attend_by_hand(

@@ -36,7 +36,7 @@ def sample(logits: torch.Tensor, draws: Sequence[Draw]) -> list[int | FailureRea
         if not sound:
             tokens[row] = FailureReason.NAN_LOGITS
         elif not is_possible[row]:
-            tokens[row] = FailureReason.NO_POSSIBLE_TOKEN
+            tokens[row] = FailureReason.NO_CANDIDATE
     random = [row for row, draw in enumerate(draws) if not draw.sampling.is_greedy and isinstance(tokens[row], int)]
     if random:
         drawn = _draw(logits[random], best.values[random], [draws[row] for row in random])

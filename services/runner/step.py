@@ -62,7 +62,7 @@ class FailureReason(enum.Enum):
     """Why a sequence cannot go on."""
 
     NAN_LOGITS = "NAN_LOGITS"
-    NO_POSSIBLE_TOKEN = "NO_POSSIBLE_TOKEN"
+    NO_CANDIDATE = "NO_CANDIDATE"
 
 
 @dataclass(frozen=True, slots=True)

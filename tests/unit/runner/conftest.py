@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from services.runner.engine import Engine, EngineLimits
-from services.runner.kv_pool import KvPool
+from services.runner.kv_pool import KvPool, PoolLayout
 from services.runner.make_model import make_model
 from services.runner.model_loader import LoadedModel, load_model
 
@@ -44,7 +44,7 @@ def make_engine(loaded_model: Callable[[str], LoadedModel]) -> Callable[..., Eng
 
     def make(shape: str, *, block_tokens: int = 16, block_count: int = 96, slots: int = 8) -> Engine:
         model = loaded_model(shape)
-        pool = KvPool(model.layers, block_count, block_tokens, torch.float32)
+        pool = KvPool(model.layers, PoolLayout(block_count, block_tokens, torch.float32, torch.device("cpu")))
         return Engine(model.module, pool, EngineLimits(slots, model.context_length))
 
     return make
