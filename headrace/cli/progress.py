@@ -12,7 +12,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from headrace.cli.shared import data_dir_flag
+from headrace.cli.shared import data_dir_flag, own_command
 from headrace.local.data_dir import DataDir
 from headrace.local.first_answer import QUESTION
 from headrace.local.news import Failed, News, Notice, Phase, Serving
@@ -86,7 +86,7 @@ class Progress:
         self._errors.print(f"[bold red]error:[/] {escape(news.text)}", soft_wrap=True)
 
     def _show_banner(self, news: Serving) -> None:
-        flag = data_dir_flag(self._data_dir)
+        command, flag = own_command(), data_dir_flag(self._data_dir)
         request = {"model": news.model, "messages": [{"role": "user", "content": QUESTION}]}
         curl = (
             f"curl {news.http_address}/v1/chat/completions -H 'Content-Type: application/json' "
@@ -108,7 +108,7 @@ class Progress:
                 f"  {escape(' '.join(news.answer.split()))}",
                 "",
             ]
-        lines += ["Try:", f"  {escape(curl)}", f"  headrace chat{flag}", ""]
-        lines += [f"Stop it with: headrace down{flag}" if self._is_detached else "Ctrl-C stops it."]
+        lines += ["Try:", f"  {escape(curl)}", f"  {command} chat{flag}", ""]
+        lines += [f"Stop it with: {command} down{flag}" if self._is_detached else "Ctrl-C stops it."]
         # Not wrapped at the terminal's width, or a copied command would hold line breaks.
         self._console.print("\n".join(lines), soft_wrap=True)

@@ -1,5 +1,6 @@
 """What several commands share: the data directory option, the way a failure is shown, the running instance."""
 
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,12 @@ def data_dir_flag(data_dir: "DataDir") -> str:
     return "" if data_dir.root == DataDir(default_data_dir()).root else f" --data-dir {data_dir.root}"
 
 
+def own_command() -> str:
+    """Returns how this command was called, so that a copied line works: its path, unless PATH leads here as well."""
+    found, called = shutil.which("headrace"), Path(sys.argv[0])
+    return "headrace" if found is not None and Path(found).resolve() == called.resolve() else str(called)
+
+
 def running_instance(data_dir: "DataDir") -> "InstanceState":
     """Reads the instance of a data directory; a failure says how to start one."""
     from headrace.local.failure import LocalFailure
@@ -45,7 +52,7 @@ def running_instance(data_dir: "DataDir") -> "InstanceState":
     state = read_state(data_dir.state_file)
     if state is None:
         raise LocalFailure(
-            f"nothing runs in {data_dir.root}; start it with `headrace up{data_dir_flag(data_dir)}`, "
+            f"nothing runs in {data_dir.root}; start it with `{own_command()} up{data_dir_flag(data_dir)}`, "
             "or name a running instance with --data-dir or --address"
         )
     return state

@@ -35,12 +35,15 @@ def _show_table(services: "list[ServiceStatus]") -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for column in ("service", "health", "pid", "address", "model", "restarts"):
-        table.add_column(column, no_wrap=True, overflow="fold")
+    for column in ("service", "health", "pid", "address", "model"):
+        table.add_column(column, overflow="fold")
     for item in services:
         service, colour = item.service, _COLOURS[item.health.value]
-        address = f"{service.address}  {service.http_address}" if service.http_address else service.address
         health = f"[{colour}]{item.health.value}[/]"
-        cells = (str(service.process.pid), address, service.model or "", str(service.restarts or ""))
-        table.add_row(service.name, health, *cells)
-    Console().print(table)
+        if service.restarts:
+            health += f" after {service.restarts} restart{'s' if service.restarts > 1 else ''}"
+        address = f"{service.address}\n{service.http_address}" if service.http_address else service.address
+        table.add_row(service.name, health, str(service.process.pid), address, service.model or "")
+    console = Console(highlight=False)
+    # A pipe has no width; a table cut at 80 columns would lose what the reader looks for.
+    console.print(table, width=None if console.is_terminal else 200)

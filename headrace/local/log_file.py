@@ -26,11 +26,12 @@ class LogFile:
         return [text for line in self._raw_lines()[-lines:] for text in readable(line).split("\n")]
 
     def last_event(self) -> str:
-        """Returns what the service said last, or nothing."""
+        """Returns what the service said last, with how far it is; nothing where it said nothing."""
         for line in reversed(self._raw_lines()):
-            event = _parse(line).get("event")
-            if event:
-                return str(event)
+            entry = _parse(line)
+            if entry.get("event"):
+                percent, reason = entry.get("percent"), entry.get("not_ready_reason")
+                return str(reason or entry["event"]) + (f" {percent} %" if percent is not None else "")
         return ""
 
     def _raw_lines(self) -> list[str]:

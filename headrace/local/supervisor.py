@@ -93,15 +93,15 @@ class Supervisor:
         services = list(self._services.values())
         if services[0].spec.name == "redis":
             await self._start_child(services[0])
-            await self._all_healthy(services[:1])
+            await self._all_healthy(services[:1], watched=services[:1])
         rest = [service for service in services if service.child is None]
         for service in rest:
             await self._start_child(service)
-        await self._all_healthy(services)
+        await self._all_healthy(rest, watched=services)
 
-    async def _all_healthy(self, services: list[_Service]) -> None:
-        """Returns when all of them serve; raises ServiceDied as soon as one ends."""
-        deaths = [asyncio.create_task(self._child(service).wait()) for service in services]
+    async def _all_healthy(self, services: list[_Service], watched: list[_Service]) -> None:
+        """Returns when all of them serve; raises ServiceDied as soon as one of the watched ones ends."""
+        deaths = [asyncio.create_task(self._child(service).wait()) for service in watched]
         healthy = [asyncio.create_task(self._until_healthy(service)) for service in services]
         waiting = asyncio.create_task(asyncio.wait(healthy))
         tasks: list[asyncio.Task[Any]] = [*deaths, *healthy, waiting]
@@ -171,7 +171,7 @@ class Supervisor:
             service.restarts += 1
             await self._start_child(service)
             with contextlib.suppress(ServiceDied):  # the next turn of the loop deals with it
-                await self._all_healthy([service])
+                await self._all_healthy([service], watched=[service])
 
     def _child(self, service: _Service) -> Child:
         assert service.child is not None, service.spec.name
