@@ -139,6 +139,13 @@ def test_a_head_that_lies_about_its_lengths_is_corrupt_even_under_a_right_tag() 
         assert not is_accepted(signed(nonsense), WHOLE)
 
 
+def test_a_length_other_than_the_head_says_is_corrupt_even_under_a_right_tag() -> None:
+    whole = stored()[:-TAG_BYTES]
+    for value in (whole[:-64], whole[:-1], whole + b"x", whole + bytes(64)):
+        assert not is_accepted(signed(value), WHOLE)
+    assert is_accepted(signed(whole), WHOLE)
+
+
 def test_another_format_version_is_corrupt_and_named() -> None:
     value = bytearray(stored()[:-TAG_BYTES])
     value[8:10] = (2).to_bytes(2, "little")
