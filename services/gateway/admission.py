@@ -69,6 +69,12 @@ class Admission:
             await self._poller.refresh()
             return self._directory.find(name, version)
 
+    async def models(self) -> list[ServedModel]:
+        """Lists the models that can answer, the default first; asks again before it says that there is none."""
+        if not self._directory.models():
+            await self._poller.refresh()
+        return self._directory.models()
+
     async def _tokenize(self, prompt: Prompt, model: ServedModel, record: RequestRecord) -> list[int]:
         with record.stage("tokenize") as span, record.metrics.tokenize_duration.labels(model.name).time():
             prompt_ids = await self.tokenizing.encode(prompt, model.context_tokens)

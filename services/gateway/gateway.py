@@ -56,7 +56,6 @@ class Gateway:
         self.generation = Generation(
             GenerationParts(
                 admission=self._admission,
-                directory=self._directory,
                 scheduler=self._scheduler,
                 open_requests=self._open_requests,
                 metrics=self._metrics,

@@ -25,7 +25,6 @@ from services.gateway.answer import Finish, Piece
 from services.gateway.caller import Caller
 from services.gateway.from_proto import generation_input, prompt_input
 from services.gateway.metrics import GatewayMetrics
-from services.gateway.model_directory import ModelDirectory
 from services.gateway.open_requests import OpenRequest, OpenRequests
 from services.gateway.request import ChatPrompt, GenerationInput, TokenPrompt
 from services.gateway.request_record import RequestRecord
@@ -44,7 +43,6 @@ class GenerationParts:
     """What Generation works with."""
 
     admission: Admission
-    directory: ModelDirectory
     scheduler: SchedulerClient
     open_requests: OpenRequests
     metrics: GatewayMetrics
@@ -136,7 +134,7 @@ class Generation:
                 runners=model.runners,
                 is_default=index == 0,
             )
-            for index, model in enumerate(self._parts.directory.models())
+            for index, model in enumerate(await self._parts.admission.models())
         ]
 
     def _record(self, given: GenerationInput, caller: Caller, parent: Context) -> RequestRecord:

@@ -151,8 +151,11 @@ def conversation(text: str = "hi") -> pb.Conversation:
 
 
 async def collect(call: Any) -> list[pb.Chunk]:
-    """Reads a stream to its end."""
-    return [chunk async for chunk in call]
+    """Reads the rest of a stream."""
+    chunks = []
+    while (chunk := await call.read()) is not grpc.aio.EOF:
+        chunks.append(chunk)
+    return chunks
 
 
 async def until(condition: Callable[[], bool], seconds: float = 1.0) -> None:
@@ -178,7 +181,7 @@ class Refusal:
 async def refusal_of(call: Any) -> Refusal:
     """Awaits a call or reads a stream, expects it to fail, and unpacks how."""
     try:
-        if hasattr(call, "__aiter__"):
+        if hasattr(call, "read"):
             await collect(call)
         else:
             await call
