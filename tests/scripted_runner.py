@@ -92,6 +92,8 @@ class ScriptedRunner:
         self.sends_heartbeats = True
         self._address = address
         self._call: Any = None
+        # grpc takes one write of a stream at a time.
+        self._writing = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     def _new_engine(self) -> ScriptedEngine:
@@ -122,7 +124,8 @@ class ScriptedRunner:
 
     async def say(self, message: step_pb2.AttachRequest) -> None:
         """Sends any message, for tests of what a scheduler makes of it."""
-        await self._call.write(message)
+        async with self._writing:
+            await self._call.write(message)
 
     async def _run(self) -> None:
         async with open_channel(self._address) as channel:
@@ -149,22 +152,22 @@ class ScriptedRunner:
             return
         self.epochs.append(first.attached.epoch)
         self.attached.set()
-        heart = asyncio.create_task(self._beat(call, first.attached))
+        heart = asyncio.create_task(self._beat(first.attached))
         try:
             while (message := await call.read()) is not grpc.aio.EOF:
                 self.plans.append(message.plan)
                 await self.is_open.wait()
                 result, transfers = self.engine.execute(message.plan)
-                await call.write(step_pb2.AttachRequest(result=result))
+                await self.say(step_pb2.AttachRequest(result=result))
                 for transfer in transfers:
-                    await call.write(step_pb2.AttachRequest(transfer=transfer))
+                    await self.say(step_pb2.AttachRequest(transfer=transfer))
         finally:
             heart.cancel()
 
-    async def _beat(self, call: Any, attached: step_pb2.Attached) -> None:
+    async def _beat(self, attached: step_pb2.Attached) -> None:
         heartbeat = step_pb2.Heartbeat(epoch=attached.epoch)
         with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
             while True:
                 await asyncio.sleep(attached.heartbeat_milliseconds / 3000)
                 if self.sends_heartbeats:
-                    await call.write(step_pb2.AttachRequest(heartbeat=heartbeat))
+                    await self.say(step_pb2.AttachRequest(heartbeat=heartbeat))

@@ -204,10 +204,10 @@ class SecondLevel:
         """Makes one call; a failure is counted, told to the breaker, and worth nothing more than None."""
         parent = context_from_traceparent(question.traceparent)
         try:
-            with client_span(f"{SERVICE}/{question.operation}", parent) as (span, metadata):
+            method = f"{SERVICE}/{question.operation}"
+            with client_span(method, parent, request_id=question.request_id) as (span, metadata):
                 if question.request_id:
                     span.update_name(Stage.KV_LOOKUP.value)
-                    span.set_attribute("headrace.request_id", question.request_id)
                 signed = (*metadata, *self._access.metadata.items())
                 answer = await method(question.message, timeout=question.timeout_seconds, metadata=signed)
         except grpc.aio.AioRpcError as error:

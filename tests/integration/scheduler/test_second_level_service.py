@@ -1,0 +1,125 @@
+"""The scheduler and its kvstore: hits when it answers, nothing worse than a miss when it does not."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from memory_kvstore import MemoryKvStore, memory_kvstore
+from scheduler_client import gateway, until
+from scheduler_process import LocalScheduler, local_scheduler
+from scripted_runner import ScriptedRunner, ScriptedStore, scripted_hello
+
+from services.scheduler.config import SchedulerConfig
+
+PROMPT = list(range(5, 30))
+HELLO = scripted_hello(has_l2=True)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="hrs-", dir="/tmp") as name:
+        yield Path(name)
+
+
+def pinned(scheduler: LocalScheduler) -> int:
+    return sum(session.pool.used for session in scheduler.parts.fleet.sessions)
+
+
+async def warm(address: str, store: ScriptedStore, kvstore: MemoryKvStore) -> None:
+    """Has a first runner compute and publish the prompt."""
+    async with ScriptedRunner(address, HELLO, store=store), gateway(address) as gate:
+        await gate.ask(PROMPT, 4)
+        await until(lambda: len(kvstore.stored) == 7)
+
+
+async def test_a_restarted_runner_gets_the_prefix_back_with_the_same_tokens(folder: Path) -> None:
+    store = ScriptedStore()
+    async with (
+        memory_kvstore(folder) as (address, kvstore),
+        local_scheduler(folder, SchedulerConfig(kvstore=address)) as scheduler,
+    ):
+        await warm(scheduler.address, store, kvstore)
+        async with ScriptedRunner(scheduler.address, HELLO, store=store) as runner, gateway(scheduler.address) as gate:
+            await runner.attached.wait()
+            answer = await gate.ask(PROMPT, 4, request_id="again")
+
+            assert answer.last.usage.cached_tokens_l2 == 24
+            assert answer.last.timing.kv_load.ToNanoseconds() > 0
+            assert runner.engine.computed_tokens["again"] == 4
+            await until(lambda: pinned(scheduler) == 0)
+            assert len(kvstore.leases) <= 2, "what is stored is not offered again"
+
+
+async def test_another_tenant_gets_nothing_of_it(folder: Path) -> None:
+    store = ScriptedStore()
+    async with (
+        memory_kvstore(folder) as (address, kvstore),
+        local_scheduler(folder, SchedulerConfig(kvstore=address)) as scheduler,
+    ):
+        await warm(scheduler.address, store, kvstore)
+        async with ScriptedRunner(scheduler.address, HELLO, store=store) as runner, gateway(scheduler.address) as gate:
+            await runner.attached.wait()
+            answer = await gate.ask(PROMPT, 4, tenant_namespace="other")
+            assert answer.last.usage.cached_tokens_l2 == answer.last.usage.cached_tokens_l1 == 0
+
+
+async def test_a_hung_kvstore_costs_its_small_budget_then_nothing_and_is_used_again_by_itself(folder: Path) -> None:
+    """L2-5."""
+    async with (
+        memory_kvstore(folder) as (address, kvstore),
+        local_scheduler(folder, SchedulerConfig(kvstore=address, lookup_seconds=0.1)) as scheduler,
+        ScriptedRunner(scheduler.address, HELLO) as runner,
+        gateway(scheduler.address) as gate,
+    ):
+        await runner.attached.wait()
+        kvstore.answers.clear()
+        for number in range(3):
+            await gate.ask([number + 5] * 9, 1)
+        asked = kvstore.lookups
+        started = time.monotonic()
+        for number in range(5):
+            await gate.ask([number + 50] * 9, 1)
+        assert time.monotonic() - started < 0.4
+        assert kvstore.lookups <= asked + 1, "the breaker is open"
+        kvstore.answers.set()
+
+        async def is_looked_up(number: int) -> bool:
+            answer = await gate.ask([number + 100] * 9, 1)
+            return answer.last.timing.kv_load.ToNanoseconds() > 0
+
+        ends = time.monotonic() + 10
+        number = 0
+        while not await is_looked_up(number):
+            number += 1
+            assert time.monotonic() < ends
+        await until(lambda: pinned(scheduler) == 0)
+
+
+async def test_a_scheduler_without_its_kvstore_serves(folder: Path) -> None:
+    config = SchedulerConfig(kvstore=f"unix:{folder}/nobody.sock")
+    async with local_scheduler(folder, config) as scheduler, ScriptedRunner(scheduler.address, HELLO) as runner:
+        await runner.attached.wait()
+        async with gateway(scheduler.address) as gate:
+            answers = [await gate.ask([number + 5] * 9, 3) for number in range(6)]
+        assert all(len(answer.token_ids) == 3 for answer in answers)
+        await until(lambda: pinned(scheduler) == 0)
+
+
+async def test_a_runner_lost_in_mid_publish_gives_its_leases_back(folder: Path) -> None:
+    async with (
+        memory_kvstore(folder) as (address, kvstore),
+        local_scheduler(folder, SchedulerConfig(kvstore=address)) as scheduler,
+        gateway(scheduler.address) as gate,
+    ):
+        async with ScriptedRunner(scheduler.address, HELLO) as runner:
+            await runner.attached.wait()
+            call = await gate.open(PROMPT, 60)
+            await until(lambda: len(runner.plans) >= 1)
+            runner.is_open.clear()
+            await until(lambda: bool(kvstore.leases) or len(runner.plans) >= 2)
+            is_leased = bool(kvstore.leases) and not kvstore.stored
+        if is_leased:
+            await until(lambda: bool(kvstore.given_back))
+        call.cancel()
