@@ -22,8 +22,8 @@ class KvStoreConfig:
     max_blocks: int = 1_000_000
     """Most blocks in the index, about 300 bytes each; beyond it the least recently used values are forgotten."""
     max_leases: int = 10_000
-    redis_budget_seconds: float = 0.05
-    """How long an answer waits for Redis."""
+    redis_budget_seconds: float = 0.035
+    """How long an answer waits for Redis; less than the scheduler waits for the answer."""
     sweep_values_per_second: int = 200
     """How fast the index is compared with what Redis still holds."""
     rebuild_seconds: float = 120.0

@@ -1,6 +1,7 @@
 """Asks Redis what it holds: briefly, on connections that no late reply can survive, and not at all while it is away."""
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,10 +71,18 @@ class RedisIndex:
         permit = self._breaker.permit()
         if permit is None:
             raise RedisAway("REDIS_UNAVAILABLE", f"Redis at {self._server} does not answer; the breaker is open")
+        started = time.monotonic()
         try:
             replies = await self._within(commands, budget_seconds)
         except RedisAway as away:
             self._note_failure(permit, away)
+            raise
+        except asyncio.CancelledError:
+            # The caller's own limit may be the shorter one, and it must not hide that Redis hangs.
+            if time.monotonic() - started >= budget_seconds / 2:
+                self._note_failure(permit, RedisAway("REDIS_TIMEOUT", "the caller gave up waiting"))
+            else:
+                self._breaker.abandoned(permit)
             raise
         self._breaker.succeeded(permit)
         return replies

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -312,6 +312,21 @@ async def test_a_hung_redis_costs_its_budget_then_nothing_and_hits_come_back(
         return await kvstore.hits() == BLOCKS
 
     await until(is_back)
+
+
+async def test_callers_with_less_patience_open_the_breaker_as_well(kvstore: KvStore, valkey: ValkeyServer) -> None:
+    """L2-5: else each of them would wait its whole limit, for ever."""
+    await store_chain(kvstore, valkey)
+    valkey.pause()
+    request = pb.LookupRequest(tenant_namespace="a", block_keys=chain())
+
+    async def is_open() -> bool:
+        with suppress(grpc.aio.AioRpcError):
+            await kvstore.stub.Lookup(request, timeout=0.03)
+        assert kvstore.store.redis is not None
+        return kvstore.store.redis.is_away
+
+    await until(is_open)
 
 
 async def test_a_redis_absent_at_start_is_used_and_searched_when_it_comes(valkey: ValkeyServer, folder: Path) -> None:
