@@ -37,7 +37,7 @@ class GrpcServer:
 
     def __init__(self, process: ProcessConfig, service_names: Iterable[str], *, is_internal: bool) -> None:
         self._running = DrainInterceptor()
-        interceptors: list[Any] = [self._running, TraceInterceptor()]
+        interceptors: list[Any] = [self._running, TraceInterceptor(is_internal=is_internal)]
         if is_internal and process.cluster_token:
             interceptors.insert(0, ClusterAuthInterceptor(process.cluster_token))
         self.server = grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)

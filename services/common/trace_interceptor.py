@@ -6,20 +6,37 @@ its own, therefore the context is attached once and never detached across a yiel
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
+import structlog
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind
 
 from services.common.drain import ENDLESS
 from services.common.stream_writing import WritingContext, write_stream
-from services.common.tracing import context_from_metadata, mark_failed, tracer
+from services.common.tracing import REQUEST_ID_KEY, context_from_metadata, mark_failed, tracer
+
+# Endless, or a poll: no request's story.
+_UNTRACED = (*ENDLESS, "/headrace.v1.SchedulerService/GetLoads")
+
+
+@dataclass(frozen=True, slots=True)
+class _Incoming:
+    """What a call says about itself before it is served."""
+
+    method: str
+    parent: otel_context.Context
+    request_id: str | None
 
 
 class TraceInterceptor(grpc.aio.ServerInterceptor):
     """Wraps handlers of all four kinds in a SERVER span whose parent is the caller's."""
+
+    def __init__(self, *, is_internal: bool) -> None:
+        self._is_internal = is_internal
 
     async def intercept_service(
         self,
@@ -31,14 +48,21 @@ class TraceInterceptor(grpc.aio.ServerInterceptor):
         method = handler_call_details.method
         if handler is None:
             return handler
-        if method.startswith(ENDLESS):
+        if method.startswith(_UNTRACED):
             return _wrapped(handler, lambda behaviour: behaviour, _writing)
-        parent = context_from_metadata(handler_call_details.invocation_metadata)
-        name = method.removeprefix("/")
+        metadata = handler_call_details.invocation_metadata
+        # Only our own processes are believed; a client names its request in the request.
+        request_id = dict(metadata or ()).get(REQUEST_ID_KEY) if self._is_internal else None
+        if isinstance(request_id, str):
+            # The call has a task of its own; every log line from it now names the request.
+            structlog.contextvars.bind_contextvars(request_id=request_id)
+        else:
+            request_id = None
+        incoming = _Incoming(method.removeprefix("/"), context_from_metadata(metadata), request_id)
         return _wrapped(
             handler,
-            lambda behaviour: _answering(behaviour, name, parent),
-            lambda behaviour: _streaming(behaviour, name, parent),
+            lambda behaviour: _answering(behaviour, incoming),
+            lambda behaviour: _streaming(behaviour, incoming),
         )
 
 
@@ -56,17 +80,17 @@ def _wrapped(handler: Any, unary: Callable[[Any], Any], stream: Callable[[Any], 
     return grpc.stream_stream_rpc_method_handler(stream(handler.stream_stream), **serializers)
 
 
-def _answering(behaviour: Any, method: str, parent: otel_context.Context) -> Any:
+def _answering(behaviour: Any, incoming: _Incoming) -> Any:
     async def answer(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
-        with CallSpan(method, parent, context):
+        with CallSpan(incoming, context):
             return await behaviour(request, context)
 
     return answer
 
 
-def _streaming(behaviour: Any, method: str, parent: otel_context.Context) -> Any:
+def _streaming(behaviour: Any, incoming: _Incoming) -> Any:
     async def stream(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
-        with CallSpan(method, parent, context) as call:
+        with CallSpan(incoming, context) as call:
             await write_stream(behaviour, request, WritingContext(context, call.note_first_message))
 
     return stream
@@ -82,13 +106,15 @@ def _writing(behaviour: Any) -> Any:
 class CallSpan:
     """The span of one served call."""
 
-    def __init__(
-        self, method: str, parent: otel_context.Context, context: "grpc.aio.ServicerContext[Any, Any]"
-    ) -> None:
+    def __init__(self, incoming: _Incoming, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
         self._context = context
         self._deadline_slack = _deadline_slack(context.time_remaining())
-        attributes = {"rpc.system.name": "grpc", "rpc.method": method}
-        self._span: Span = tracer().start_span(method, parent, kind=SpanKind.SERVER, attributes=attributes)
+        attributes = {"rpc.system.name": "grpc", "rpc.method": incoming.method}
+        if incoming.request_id is not None:
+            attributes["headrace.request_id"] = incoming.request_id
+        self._span: Span = tracer().start_span(
+            incoming.method, incoming.parent, kind=SpanKind.SERVER, attributes=attributes
+        )
 
     def __enter__(self) -> "CallSpan":
         otel_context.attach(trace.set_span_in_context(self._span))

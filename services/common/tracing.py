@@ -16,10 +16,15 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from services.common.errors import ServiceError
+
 Metadata = Sequence[tuple[str, str | bytes]]
 
 # Pinned: the semantic conventions whose names we use.
 SCHEMA_URL = "https://opentelemetry.io/schemas/1.41.0"
+
+# Metadata of an internal call that belongs to one request.
+REQUEST_ID_KEY = "headrace-request-id"
 
 # The exporter alone would hold a process up for half a minute when its receiver is away.
 _FLUSH_SECONDS = 3.0
@@ -78,17 +83,25 @@ def with_trace(context: otel_context.Context, metadata: Mapping[str, str] | None
 
 
 @contextmanager
-def client_span(method: str, parent: otel_context.Context) -> Iterator[tuple[Span, list[tuple[str, str]]]]:
+def client_span(
+    method: str, parent: otel_context.Context, *, request_id: str = ""
+) -> Iterator[tuple[Span, list[tuple[str, str]]]]:
     """Opens a CLIENT span around one call ("headrace.v1.Service/Method"); yields it with the metadata to send."""
-    span = tracer().start_span(
-        method, parent, kind=SpanKind.CLIENT, attributes={"rpc.system.name": "grpc", "rpc.method": method}
-    )
+    attributes = {"rpc.system.name": "grpc", "rpc.method": method}
+    own = {}
+    if request_id:
+        attributes["headrace.request_id"] = own[REQUEST_ID_KEY] = request_id
+    span = tracer().start_span(method, parent, kind=SpanKind.CLIENT, attributes=attributes)
     code = "OK"
     try:
-        yield span, with_trace(trace.set_span_in_context(span, parent))
+        yield span, with_trace(trace.set_span_in_context(span, parent), own)
     except grpc.aio.AioRpcError as error:
         code = error.code().name
         mark_failed(span, code, error.details() or "")
+        raise
+    except ServiceError as error:
+        code = error.code.name
+        mark_failed(span, code, error.message)
         raise
     except (asyncio.CancelledError, GeneratorExit):
         code = "CANCELLED"

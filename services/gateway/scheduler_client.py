@@ -64,8 +64,7 @@ class SchedulerClient:
         self, start: scheduler_pb2.SubmitStart, *, timeout_seconds: float, parent: otel_context.Context
     ) -> AsyncIterator[SubmitCall]:
         """Opens a Submit stream; leaving the block ends it, and with it the request's work."""
-        with client_span(_SUBMIT, parent) as (span, metadata):
-            span.set_attribute("headrace.request_id", start.request_id)
+        with client_span(_SUBMIT, parent, request_id=start.request_id) as (_span, metadata):
             call: SubmitStream = self._stub.Submit(
                 timeout=timeout_seconds, metadata=(*metadata, *self._metadata.items())
             )

@@ -102,7 +102,7 @@ class BatchPlanner:
         self._session.release(residency)
         request.preemptions += 1
         request.phase = Phase.PREEMPTED
-        request.clock.enter(Stage.QUEUE, now)
+        request.clock.enter(Stage.QUEUE, now, "PREEMPTED")
         self._queue.add(request)
         self.preempted.append(request)
 

@@ -90,7 +90,7 @@ class Fleet:
                 )
                 continue
             request.phase = Phase.QUEUED
-            request.clock.enter(Stage.QUEUE, now)
+            request.clock.enter(Stage.QUEUE, now, "RUNNER_LOST")
             self._queue.add(request)
         self.wake()
 
@@ -140,7 +140,7 @@ class Fleet:
             session.release(residency)
             request.stored = None
             request.phase = Phase.QUEUED
-            request.clock.enter(Stage.QUEUE, now)
+            request.clock.enter(Stage.QUEUE, now, "LOAD_TIMEOUT")
             self._queue.add(request)
 
     def _expire_waiting(self, now: float) -> None:

@@ -204,8 +204,8 @@ class SecondLevel:
         """Makes one call; a failure is counted, told to the breaker, and worth nothing more than None."""
         parent = context_from_traceparent(question.traceparent)
         try:
-            method = f"{SERVICE}/{question.operation}"
-            with client_span(method, parent, request_id=question.request_id) as (span, metadata):
+            name = f"{SERVICE}/{question.operation}"
+            with client_span(name, parent, request_id=question.request_id) as (span, metadata):
                 if question.request_id:
                     span.update_name(Stage.KV_LOOKUP.value)
                 signed = (*metadata, *self._access.metadata.items())

@@ -32,7 +32,7 @@ class EndedStage:
     ended: float
     load: RunnerLoadNote | None
     failure: str | None
-    """UPPER_SNAKE cause where the request ended in this stage without success."""
+    """UPPER_SNAKE cause where the stage ended without success."""
 
 
 class StageClock:
@@ -49,11 +49,11 @@ class StageClock:
         self._started = now
         self._seconds: dict[Stage, float] = {}
 
-    def enter(self, stage: Stage, now: float) -> None:
-        """Ends the open stage and starts another; the same one goes on."""
+    def enter(self, stage: Stage, now: float, failure: str | None = None) -> None:
+        """Ends the open stage, with the cause if it was cut short, and starts another; the same one goes on."""
         if self._stage is stage:
             return
-        self.stop(now)
+        self.stop(now, failure)
         self._stage, self._started = stage, now
 
     def stop(self, now: float, failure: str | None = None) -> None:

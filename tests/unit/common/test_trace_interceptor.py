@@ -58,7 +58,7 @@ def call(serve):
     """Returns a function that serves one streaming handler with the interceptor and opens a call to it."""
 
     async def open_call(behaviour, **options):
-        channel = await serve({"Run": ("unary_stream", behaviour)}, [TraceInterceptor()])
+        channel = await serve({"Run": ("unary_stream", behaviour)}, [TraceInterceptor(is_internal=True)])
         return channel.unary_stream(f"/{NAME}")(b"", metadata=METADATA, **options)
 
     return open_call
@@ -176,7 +176,7 @@ async def test_a_handler_that_raises_is_recorded_as_unknown(serve, spans, kind):
     async def run(_request, _context):
         raise KeyError("bug")
 
-    channel = await serve({"Run": (kind, run)}, [TraceInterceptor()])
+    channel = await serve({"Run": (kind, run)}, [TraceInterceptor(is_internal=True)])
     request = b"" if kind == "unary_unary" else iter([b""])
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await getattr(channel, kind)(f"/{NAME}")(request, metadata=METADATA)
@@ -205,7 +205,7 @@ async def test_a_code_that_the_handler_sets_without_raising_counts(serve, spans)
         context.set_details("twice")
         return b""
 
-    channel = await serve({"Run": ("unary_unary", run)}, [TraceInterceptor()])
+    channel = await serve({"Run": ("unary_unary", run)}, [TraceInterceptor(is_internal=True)])
     with pytest.raises(grpc.aio.AioRpcError):
         await channel.unary_unary(f"/{NAME}")(b"")
 
@@ -220,7 +220,7 @@ async def test_a_unary_call_that_the_client_cancels(serve, spans):
         started.set()
         await asyncio.sleep(60)
 
-    channel = await serve({"Run": ("unary_unary", run)}, [TraceInterceptor()])
+    channel = await serve({"Run": ("unary_unary", run)}, [TraceInterceptor(is_internal=True)])
     call = channel.unary_unary(f"/{NAME}")(b"", timeout=30)
     async with asyncio.timeout(2):
         await started.wait()

@@ -8,6 +8,7 @@ from opentelemetry import context as otel_context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import StatusCode
 
+from services.common.errors import Overloaded
 from services.common.tracing import (
     client_span,
     configure_tracing,
@@ -65,9 +66,10 @@ class Refused(grpc.aio.AioRpcError):
         (Refused(), "UNAVAILABLE", "UNAVAILABLE"),
         (asyncio.CancelledError(), "CANCELLED", "CANCELLED"),
         (GeneratorExit(), "CANCELLED", "CANCELLED"),
+        (Overloaded("full"), "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"),
         (KeyError("bug"), "KeyError", "UNKNOWN"),
     ],
-    ids=["status", "cancelled", "closed", "bug"],
+    ids=["status", "cancelled", "closed", "ours", "bug"],
 )
 def test_a_client_span_tells_how_its_call_failed(spans, error, error_type, code):
     with pytest.raises(type(error)), client_span("a/B", otel_context.Context()):
