@@ -26,6 +26,8 @@ class _Story:
     ended: int = 0
     sampled: int = 0
     steps: int = 0
+    batch_sequences: int = 0
+    utilization: float | None = None
 
 
 class SequenceSpans:
@@ -38,7 +40,7 @@ class SequenceSpans:
     def note_step(self, order: StepOrder, outcome: StepOutcome, reading: DeviceReading) -> None:
         """Takes in a computed step."""
         for slot in order.finished_slots:
-            self._finish(slot, outcome, reading)
+            self._finish(slot, reading)
         for new in order.new_sequences:
             self._stories[new.slot] = _story(new)
         if not outcome.batch_sequences:
@@ -57,13 +59,14 @@ class SequenceSpans:
             story.started = story.started or times.started_unix_nanoseconds
             story.ended = ended
             story.steps += 1
+            story.batch_sequences, story.utilization = outcome.batch_sequences, reading.utilization
             if item.slot in outcome.token_ids:
                 story.sampled += 1
                 if story.stage == "PREFILL":
-                    self._end_stage(story, outcome, reading)
+                    self._end_stage(story, reading)
                     story.stage, story.started, story.steps = "DECODE", ended, 0
         for failure in outcome.failures:
-            self._fail(failure, outcome, reading)
+            self._fail(failure, reading)
 
     def close(self, cause: str) -> None:
         """Ends what still runs because the attachment has ended."""
@@ -73,19 +76,17 @@ class SequenceSpans:
                 span.end(story.ended)
         self._stories.clear()
 
-    def _finish(self, slot: int, outcome: StepOutcome, reading: DeviceReading) -> None:
+    def _finish(self, slot: int, reading: DeviceReading) -> None:
         story = self._stories.pop(slot, None)
         if story is not None and story.steps:
-            self._end_stage(story, outcome, reading)
+            self._end_stage(story, reading)
 
-    def _fail(self, failure: Failure, outcome: StepOutcome, reading: DeviceReading) -> None:
+    def _fail(self, failure: Failure, reading: DeviceReading) -> None:
         story = self._stories.pop(failure.slot, None)
         if story is not None:
-            self._end_stage(story, outcome, reading, failure)
+            self._end_stage(story, reading, failure)
 
-    def _end_stage(
-        self, story: _Story, outcome: StepOutcome, reading: DeviceReading, failure: Failure | None = None
-    ) -> None:
+    def _end_stage(self, story: _Story, reading: DeviceReading, failure: Failure | None = None) -> None:
         span = _open_span(story)
         if failure is not None:
             mark_failed(span, failure.reason.value, failure.message)
@@ -96,8 +97,9 @@ class SequenceSpans:
             stage=story.stage,
             request_id=story.request_id,
             trace_id=story.trace_id,
-            batch_size=outcome.batch_sequences,
-            gpu_util=reading.utilization,
+            # Of its own last step: the one that drops it may be empty.
+            batch_size=story.batch_sequences,
+            gpu_util=story.utilization,
             mem_used=reading.memory_used_bytes,
             duration_ms=round((story.ended - (story.started or story.ended)) / 1e6, 3),
             tokens=story.tokens if story.stage == "PREFILL" else story.sampled,
