@@ -28,7 +28,7 @@ def with_one_bos(token_ids: list[int], bos_id: int | None, *, adds_bos: bool) ->
         extra += 1
     if adds_bos and token_ids[:1] != [bos_id]:
         return [bos_id, *token_ids]
-    return token_ids[extra:]
+    return token_ids[extra:] if extra else token_ids
 
 
 def _template_message(message: Message, knows_developer: bool) -> dict[str, Any]:

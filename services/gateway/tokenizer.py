@@ -61,11 +61,12 @@ class TextTokenizer:
 
     def _encode(self, text: str, *, adds_special: bool, limit: int | None = None) -> list[int]:
         self._refuse_hopeless(text, limit)
-        # encode_batch lets other threads run meanwhile, encode does not.
-        encoding = self._backend.encode_batch([text], add_special_tokens=adds_special)[0]
+        # The batch call lets other threads run meanwhile, encode() does not; the fast one skips what only spans need.
+        encoding = self._backend.encode_batch_fast([text], add_special_tokens=adds_special)[0]
         if limit is not None and len(encoding) > limit:
             raise prompt_too_long(str(len(encoding)), limit, prompt_tokens=len(encoding))
-        return list(encoding.ids)
+        ids: list[int] = encoding.ids
+        return ids
 
     def _refuse_hopeless(self, text: str, limit: int | None) -> None:
         if limit is None or self._longest_token_bytes is None:

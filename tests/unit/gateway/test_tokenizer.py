@@ -117,7 +117,7 @@ def test_a_hopeless_prompt_is_refused_without_tokenizing(real: Any) -> None:
     began = time.perf_counter()
     with pytest.raises(ContextLengthExceeded, match="at least"):
         tokenizer.encode_text("hello " * 600_000, limit=2048)
-    assert time.perf_counter() - began < 0.1
+    assert time.perf_counter() - began < 0.5
 
 
 def test_the_text_of_each_token_is_told(tokenizer: TextTokenizer) -> None:
