@@ -32,9 +32,8 @@ def build_parts(config: SchedulerConfig, process: ProcessConfig, registry: Colle
     """Builds everything but the server."""
     metrics = SchedulerMetrics(registry)
     queue = WaitingQueue()
-    fleet = Fleet(config, queue, time.monotonic())
-    admission = Admission(queue, fleet, config.queue_limit, config.runner_wait_seconds)
-    fleet.on_end = admission.on_end = metrics.note_ended
+    fleet = Fleet(config, queue, metrics.note_ended, time.monotonic())
+    admission = Admission(config, queue, fleet, metrics.note_ended)
     registry.register(StateGauges(queue, fleet))
     second_level: SecondLevel | NoSecondLevel = NoSecondLevel()
     if config.kvstore:

@@ -14,6 +14,7 @@ from services.common.errors import (
     ServiceError,
     Unavailable,
 )
+from services.scheduler.config import SchedulerConfig
 from services.scheduler.ending import end_request
 from services.scheduler.fleet import Fleet, no_runner
 from services.scheduler.placement import choose, is_model_match
@@ -63,7 +64,7 @@ def check_runners(spec: RequestSpec, identities: list[RunnerIdentity]) -> None:
                 "the gateway's tokenizer is not the one that the runners hold; start both with the same model folder"
             )
     _check_vocabulary(spec, max(identity.model.vocabulary_size for identity in candidates))
-    _check_length(spec, candidates)
+    _check_length(spec, [item for item in candidates if spec.highest_token_id < item.model.vocabulary_size])
 
 
 def _check_vocabulary(spec: RequestSpec, vocabulary_size: int) -> None:
@@ -101,17 +102,18 @@ def _check_length(spec: RequestSpec, candidates: list[RunnerIdentity]) -> None:
 class Admission:
     """The door: bounded, and the only way in or out for a gateway."""
 
-    def __init__(self, queue: WaitingQueue, fleet: Fleet, queue_limit: int, wait_seconds: float) -> None:
+    def __init__(
+        self, config: SchedulerConfig, queue: WaitingQueue, fleet: Fleet, on_end: Callable[[Request], None]
+    ) -> None:
         self._queue = queue
         self._fleet = fleet
-        self._queue_limit = queue_limit
-        self._wait_seconds = wait_seconds
+        self._config = config
+        self._on_end = on_end
         self._arrivals = itertools.count()
         self._open: set[int] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_closed = False
-        self.on_end: Callable[[Request], None] = lambda request: None
 
     @property
     def open_requests(self) -> int:
@@ -132,9 +134,9 @@ class Admission:
             check_runners(spec, identities)
         else:
             since = self._fleet.absent_since(spec)
-            if since is not None and now - since >= self._wait_seconds:
+            if since is not None and now - since >= self._config.runner_wait_seconds:
                 raise no_runner(spec, now - since)
-        if len(self._queue) >= self._queue_limit:
+        if len(self._queue) >= self._config.queue_limit:
             raise Overloaded(f"{len(self._queue)} requests wait already; try again later", retry_after_seconds=1.0)
         clock = StageClock(now, on_stage_end)
         request = Request(spec, next(self._arrivals), clock, list(spec.prompt))
@@ -167,7 +169,7 @@ class Admission:
         """Ends a request wherever it is; harmless when it has ended."""
         self._queue.remove(request)
         if end_request(request, reason, now, error):
-            self.on_end(request)
+            self._on_end(request)
         self._fleet.wake()
 
     def forget(self, request: Request) -> None:

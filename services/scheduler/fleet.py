@@ -43,15 +43,22 @@ class Departure:
 class Fleet:
     """All sessions of one scheduler, and the queue that feeds them."""
 
-    def __init__(self, config: SchedulerConfig, queue: WaitingQueue, now: float, digest: Digest = sha256) -> None:
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        queue: WaitingQueue,
+        on_end: Callable[[Request], None],
+        now: float,
+        digest: Digest = sha256,
+    ) -> None:
         self._config = config
         self._queue = queue
+        self._on_end = on_end
         self._digest = digest
         self._epochs = itertools.count(1)
         self._started = now
         self._departures: dict[str, Departure] = {}
         self.sessions: list[RunnerSession] = []
-        self.on_end: Callable[[Request], None] = lambda request: None
 
     def attach(self, identity: RunnerIdentity, now: float) -> RunnerSession:
         """Admits a runner under a new epoch and fences an older attachment of the same runner."""
@@ -153,7 +160,7 @@ class Fleet:
 
     def _end_with(self, request: Request, error: ServiceError, now: float) -> None:
         if end_request(request, FinishReason.ERROR, now, error):
-            self.on_end(request)
+            self._on_end(request)
 
 
 def no_runner(spec: RequestSpec, seconds: float) -> Unavailable:

@@ -121,10 +121,12 @@ class RunnerSession:
 
     def offer(self, request: Request) -> Offer | None:
         """Looks whether all known tokens of the request fit now, beside what the running ones will soon want."""
+        if not self._free_slots:
+            return None
         matched = self.match(request)
         fresh = self.blocks_for(len(request.tokens)) - len(matched)
         available = self.pool.available - self.pool.count_evictable(matched)
-        if not self._free_slots or available < fresh + self._headroom(request):
+        if available < fresh + self._headroom(request):
             return None
         return Offer(matched, fresh)
 

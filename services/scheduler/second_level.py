@@ -125,16 +125,16 @@ class SecondLevel:
 
     def offer(self, session: RunnerSession, offered: PublishRange) -> None:
         """Takes over pinned blocks: leases the right to store them, and lets go of what is not worth storing."""
-        known = next((at for at, key in enumerate(offered.keys) if key not in self._stored), len(offered.keys))
-        unknown = len(offered.keys) - known
+        total = len(offered.keys)
+        first = next((at for at, key in enumerate(offered.keys) if key not in self._stored), total)
         pinned = sum(len(order.blocks) for order in session.transfers.open_publishes())
-        is_too_much = pinned + unknown > session.pool.total * MOST_PINNED_SHARE
-        permit = None if unknown == 0 or is_too_much else self._breaker.permit()
+        end = min(total, first + int(session.pool.total * MOST_PINNED_SHARE) - pinned)
+        permit = self._breaker.permit() if first < end else None
         if permit is None:
             session.pool.release(offered.block_ids)
             return
-        session.pool.release(offered.block_ids[:known])
-        self._spawn(self._lease(session, offered.after(known), permit))
+        session.pool.release(offered.block_ids[:first] + offered.block_ids[end:])
+        self._spawn(self._lease(session, offered.part(first, end), permit))
 
     async def _lease(self, session: RunnerSession, offered: PublishRange, permit: Permit) -> None:
         asked = kvstore_pb2.LeaseRequest(

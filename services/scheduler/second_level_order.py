@@ -27,11 +27,14 @@ class PublishRange:
     token_ids: tuple[int, ...]
     traceparent: str
 
-    def after(self, blocks: int) -> PublishRange:
-        """Returns the part after so many blocks."""
-        tokens = len(self.token_ids) // len(self.keys) * blocks
+    def part(self, first: int, end: int) -> PublishRange:
+        """Returns a part of it, by positions of blocks."""
+        size = len(self.token_ids) // len(self.keys)
         return replace(
-            self, keys=self.keys[blocks:], block_ids=self.block_ids[blocks:], token_ids=self.token_ids[tokens:]
+            self,
+            keys=self.keys[first:end],
+            block_ids=self.block_ids[first:end],
+            token_ids=self.token_ids[first * size : end * size],
         )
 
 

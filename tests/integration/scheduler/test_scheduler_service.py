@@ -82,6 +82,7 @@ async def test_a_closed_stream_frees_its_blocks_within_a_second(folder: Path) ->
         async with gateway(scheduler.address) as gate:
             calls = [await gate.open([number + 5] * 8, 200, cache_policy=3) for number in range(6)]
             await gate.read(calls[0], tokens=3)
+            await until(lambda: scheduler.parts.admission.open_requests == 6)
             for call in calls:
                 call.cancel()
             await until(lambda: used_blocks(scheduler) == 0, seconds=1.0)

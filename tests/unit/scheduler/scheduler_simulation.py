@@ -132,9 +132,9 @@ class Simulation:
         self.config = SchedulerConfig(run_ahead=run_ahead, kvstore=None, queue_limit=queue_limit)
         self.now = 0.0
         self.queue = WaitingQueue()
-        self.fleet = Fleet(self.config, self.queue, self.now, digest)
-        self.admission = Admission(self.queue, self.fleet, queue_limit, self.config.runner_wait_seconds)
         self.metrics = SchedulerMetrics(CollectorRegistry())
+        self.fleet = Fleet(self.config, self.queue, self.metrics.note_ended, self.now, digest)
+        self.admission = Admission(self.config, self.queue, self.fleet, self.metrics.note_ended)
         self.publisher = StoringPublisher()
         self.store = ScriptedStore()
         self.script = script
