@@ -123,12 +123,12 @@ async def test_a_hung_server_costs_its_budget_a_few_times_then_nothing_until_it_
             began = time.perf_counter()
             with pytest.raises(RedisAway):
                 await redis.find_missing(["x"], counts_as_use=True)
-            assert time.perf_counter() - began < 0.25
+            assert time.perf_counter() - began < 1.0
         began = time.perf_counter()
-        for _ in range(100):
+        for _ in range(1000):
             with pytest.raises(RedisAway, match="breaker"):
                 await redis.find_missing(["x"], counts_as_use=True)
-        assert time.perf_counter() - began < 0.05
+        assert time.perf_counter() - began < 1.0
         valkey.resume()
         async with asyncio.timeout(10):
             await redis.wait_answering()

@@ -31,20 +31,23 @@ class Runner:
 
     def __init__(self, url: str, pool: BlockPool | None = None, **settings: Any) -> None:
         self.pool = BytePool()
-        config = L2Config(url, **{"breaker_open_seconds": 0.1, "breaker_open_max_seconds": 0.2, **settings})
+        defaults = {"breaker_open_seconds": 0.1, "breaker_open_max_seconds": 0.2, "connect_timeout_seconds": 2.0}
+        config = L2Config(
+            url, **{**defaults, "publish_timeout_seconds": 10.0, "publish_wait_seconds": 20.0, **settings}
+        )
         self.transfers = L2Transfers(config, pool or self.pool, IDENTITY)
         self.reports: queue.Queue[TransferReport] = queue.Queue()
 
     def load(self, order: LoadOrder) -> TransferReport:
         self.transfers.submit_load(order, self.reports.put)
-        return self.reports.get(timeout=10)
+        return self.reports.get(timeout=30)
 
     def publish(self, order: PublishOrder) -> TransferReport:
         self.transfers.submit_publish(order, self.reports.put)
-        return self.reports.get(timeout=10)
+        return self.reports.get(timeout=30)
 
     def wait(self, condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 20
         while not condition():
             assert time.monotonic() < deadline, "the condition did not come true"
             time.sleep(0.01)
@@ -160,17 +163,17 @@ def test_an_evicting_redis_takes_new_values_and_old_ones_become_misses() -> None
 
 def test_a_hung_redis_costs_a_few_timeouts_then_nothing_and_comes_back_by_itself(valkey: ValkeyServer) -> None:
     """L2-5: SIGSTOP accepts connections and answers nothing."""
-    with closing(Runner(valkey.url)) as runner:
+    with closing(Runner(valkey.url, connect_timeout_seconds=0.1)) as runner:
         runner.publish(publish_order(range(4)))
         valkey.pause()
         order = load_order(range(4), into=10, timeout_seconds=0.1)
         first = [runner.load(order) for _ in range(3)]
         assert [report.outcome for report in first] == [Outcome.TIMEOUT] * 3
-        assert all(report.duration_nanoseconds < 0.3e9 for report in first)
+        assert all(report.duration_nanoseconds < 1e9 for report in first)
         began = time.monotonic()
         later = [runner.load(order) for _ in range(20)]
         assert {report.outcome for report in later} == {Outcome.UNAVAILABLE}
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 2.0
         counters = runner.transfers.counters()
         assert (counters.is_breaker_open, counters.breaker_openings) == (True, 1)
         valkey.resume()
@@ -260,6 +263,7 @@ def test_many_orders_from_many_threads_each_end_once_and_right(runner: Runner) -
 
 
 def test_closing_reports_every_order_once_and_ends_the_threads(valkey: ValkeyServer) -> None:
+    earlier = set(threading.enumerate())
     runner = Runner(valkey.url, threads=2)
     for transfer_id in range(100):
         runner.transfers.submit_publish(publish_order(range(16), transfer_id=transfer_id), runner.reports.put)
@@ -268,7 +272,7 @@ def test_closing_reports_every_order_once_and_ends_the_threads(valkey: ValkeySer
     reports = [runner.reports.get_nowait() for _ in range(101)]
     assert sorted(report.transfer_id for report in reports) == list(range(101))
     assert reports[-1].outcome is Outcome.UNAVAILABLE
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("l2-")]
+    assert not [thread for thread in set(threading.enumerate()) - earlier if thread.name.startswith("l2-")]
 
 
 class BrokenPool(BytePool):
