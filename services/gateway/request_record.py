@@ -64,16 +64,17 @@ class RequestRecord:
     def stage(self, name: str) -> Iterator[Span]:
         """Wraps one stage in a span and ends it with a log line."""
         began = time.monotonic()
-        span = tracer().start_span(name, self.parent)
+        failure: str | None = None
+        span = tracer().start_span(name, self.parent, attributes={"headrace.request_id": self.request_id})
         try:
             yield span
         except BaseException as error:
-            mark_failed(span, error.code.name if isinstance(error, ServiceError) else type(error).__name__, str(error))
+            failure = error.reason if isinstance(error, ServiceError) else type(error).__name__
+            mark_failed(span, failure, str(error))
             raise
         finally:
-            span.set_attribute("headrace.request_id", self.request_id)
             span.end()
-            self.log_line(name.upper(), time.monotonic() - began)
+            self.log_line(name.upper(), time.monotonic() - began, error_reason=failure)
 
     @contextmanager
     def written(self) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """Serves the public gRPC API: reads messages, asks Generation, writes messages."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -36,8 +36,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
 
     async def StreamGenerate(self, request: pb.GenerateRequest, context: Context) -> AsyncIterator[pb.Chunk]:
         """Answers chunk by chunk."""
-        async with errors_as_status(context):
-            async for chunk in self._stream(request, context):
+        async with errors_as_status(context), aclosing(self._stream(request, context)) as chunks:
+            async for chunk in chunks:
                 yield chunk
 
     async def Chat(self, request: pb.ChatRequest, context: Context) -> pb.GenerateResponse:
@@ -47,8 +47,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
 
     async def StreamChat(self, request: pb.ChatRequest, context: Context) -> AsyncIterator[pb.Chunk]:
         """Answers a conversation chunk by chunk."""
-        async with errors_as_status(context):
-            async for chunk in self._stream(generate_request(request), context):
+        async with errors_as_status(context), aclosing(self._stream(generate_request(request), context)) as chunks:
+            async for chunk in chunks:
                 yield chunk
 
     async def ResumeStream(self, request: pb.ResumeStreamRequest, context: Context) -> AsyncIterator[pb.Chunk]:
@@ -96,16 +96,13 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             parent=otel_context.get_current(),
         )
 
-    async def _stream(self, request: pb.GenerateRequest, context: Context) -> AsyncIterator[pb.Chunk]:
-        chunks = self._generation.stream(
+    def _stream(self, request: pb.GenerateRequest, context: Context) -> AsyncGenerator[pb.Chunk, None]:
+        return self._generation.stream(
             request,
             self._caller(context),
             timeout_seconds=_timeout_seconds(context),
             parent=otel_context.get_current(),
         )
-        async with aclosing(chunks):
-            async for chunk in chunks:
-                yield chunk
 
     def _caller(self, context: Context) -> Caller:
         metadata = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
