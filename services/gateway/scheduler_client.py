@@ -8,7 +8,14 @@ from opentelemetry import context as otel_context
 
 from headrace.v1 import scheduler_pb2, scheduler_pb2_grpc
 from services.common.cluster_auth import cluster_metadata
-from services.common.errors import DeadlineExceeded, RemoteError, ServiceError, Unavailable, from_rpc_error
+from services.common.errors import (
+    DeadlineExceeded,
+    FieldViolation,
+    RemoteError,
+    ServiceError,
+    Unavailable,
+    from_rpc_error,
+)
 from services.common.grpc_options import open_channel
 from services.common.tracing import client_span
 from services.gateway.model_directory import RETRY_SECONDS
@@ -20,6 +27,15 @@ _NOT_THE_CLIENTS = {
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.UNAUTHENTICATED,
     grpc.StatusCode.UNIMPLEMENTED,
+}
+
+# The scheduler names its own message's fields, clients know those of the public API.
+_PUBLIC_FIELDS = {
+    "prompt_token_ids": "prompt",
+    "max_tokens": "stop.max_tokens",
+    "min_tokens": "stop.min_tokens",
+    "stop_token_ids": "stop.stop_token_ids",
+    "priority": "options.priority",
 }
 
 SubmitStream = grpc.aio.StreamStreamCall[scheduler_pb2.SubmitRequest, scheduler_pb2.SubmitResponse]
@@ -102,4 +118,7 @@ def _service_error(error: grpc.aio.AioRpcError, address: str) -> ServiceError:
             f"the scheduler at {address} cannot be used: {error.details() or error.code().name}; try again",
             retry_after_seconds=remote.retry_after_seconds or RETRY_SECONDS,
         )
+    remote.violations = tuple(
+        FieldViolation(_PUBLIC_FIELDS.get(item.field, item.field), item.description) for item in remote.violations
+    )
     return remote
