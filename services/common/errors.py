@@ -111,6 +111,13 @@ class Unavailable(ServiceError):
     reason = "UNAVAILABLE"
 
 
+class FailedPrecondition(ServiceError):
+    """The parts of the deployment do not fit together; trying later does not help."""
+
+    code = grpc.StatusCode.FAILED_PRECONDITION
+    reason = "FAILED_PRECONDITION"
+
+
 class DeadlineExceeded(ServiceError):
     """The call's own time limit has passed."""
 

@@ -4,10 +4,9 @@ import asyncio
 import itertools
 from collections.abc import Callable
 
-import grpc
-
 from services.common.errors import (
     ContextLengthExceeded,
+    FailedPrecondition,
     InvalidRequest,
     ModelNotFound,
     Overloaded,
@@ -26,10 +25,9 @@ from services.scheduler.waiting_queue import WaitingQueue
 LOWEST_PRIORITY = 9
 
 
-class TokenizerMismatch(ServiceError):
+class TokenizerMismatch(FailedPrecondition):
     """The gateway and every runner of the model disagree about what a token id means."""
 
-    code = grpc.StatusCode.FAILED_PRECONDITION
     reason = "TOKENIZER_MISMATCH"
 
 

@@ -6,7 +6,6 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import grpc
 import structlog
 
 from services.common.errors import ServiceError, Unavailable
@@ -25,10 +24,9 @@ log = structlog.get_logger()
 MOST_LOST_RUNNERS = 2
 
 
-class RunnersLost(ServiceError):
+class RunnersLost(Unavailable):
     """The request was on too many runners that went away; it may be what ends them."""
 
-    code = grpc.StatusCode.UNAVAILABLE
     reason = "RUNNERS_LOST"
 
 
