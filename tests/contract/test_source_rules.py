@@ -15,6 +15,17 @@ FUNCTION_LINES = 60
 # Files that read better whole, each with the reason.
 LONG_FILES: dict[str, str] = {}
 
+# Where a service touches what is outside of it; every other file of it is pure, and tested without any of this.
+EDGES = {
+    "gateway": "__main__ admin_servicer admission directory_poller from_proto gateway generation request_record"
+    " scheduler_client servicer submission tokenizer http/*",
+    "scheduler": "__main__ attachment messages second_level servicer",
+    "runner": "__main__ attach attention_check build device engine kv_pool make_model model_loader paged_attention"
+    " plan_executor sampling self_check step_messages l2/*",
+    "kvstore": "__main__ redis_index servicer",
+}
+EDGE_MODULES = ("grpc", "headrace.v1", "redis", "torch", "transformers")
+
 # Bytes that become objects by running code; loads that read them.
 FORBIDDEN_MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib"}
 FORBIDDEN_CALLS = {"eval", "exec", "torch.load", "pandas.read_pickle", "numpy.load", "np.load", "yaml.load"}
@@ -28,6 +39,23 @@ def _dotted(node: ast.expr) -> str:
     if isinstance(node, ast.Attribute):
         return f"{_dotted(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
+
+
+@pytest.mark.parametrize("service", EDGES)
+def test_only_the_edges_of_a_service_touch_the_outside(service):
+    folder, edges = ROOT / "services" / service, EDGES[service].split()
+    found = []
+    for path, tree in trees():
+        if folder not in path.parents or any(path.relative_to(folder).with_suffix("").match(edge) for edge in edges):
+            continue
+        modules = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+        modules += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        found += [
+            f"{name_of(path)} imports {module}"
+            for module in modules
+            if any(module == edge or module.startswith(f"{edge}.") for edge in EDGE_MODULES)
+        ]
+    assert not found, "\n".join(found)
 
 
 def test_nothing_here_turns_bytes_into_code():
