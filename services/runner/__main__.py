@@ -1,118 +1,19 @@
 """Starts a runner: python -m services.runner."""
 
-import asyncio
-import contextlib
-import uuid
-from dataclasses import dataclass
+import os
 
-import structlog
-from prometheus_client import CollectorRegistry
-
-from services.common.bind import require_safe_bind
-from services.common.config import ProcessConfig, config_from_env
-from services.common.process import GrpcServer, run_process, serve_metrics, wait_for_shutdown
-from services.runner.attach import LinkConfig, SchedulerLink
-from services.runner.build import ReadyEngine, build_engine
-from services.runner.config import PREFIX, RunnerConfig
-from services.runner.device import Device, open_device
-from services.runner.load_progress import LoadingStopped, LoadProgress
-from services.runner.metrics import RunnerMetrics
-from services.runner.plan_executor import ModelThread, NoTransfers, PlanExecutor
-from services.runner.step_messages import Introduction, hello_to_proto
-
-log = structlog.get_logger()
-
-DRAIN_POLL_SECONDS = 0.05
+from services.common.process import run_process
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """What main has built before the model is there."""
+def start() -> None:
+    """Prepares the environment that torch reads when it is imported, then runs the process."""
+    # Threads that spin at the end of every operation take the cores from the other processes of this machine; on two
+    # shared cores a step was several times slower for it.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from services.runner.wiring import main
 
-    config: RunnerConfig
-    process: ProcessConfig
-    device: Device
-    metrics: RunnerMetrics
-    server: GrpcServer
-    thread: ModelThread
-
-
-async def main(process: ProcessConfig) -> None:
-    """Loads the model, attaches to the scheduler, works until SIGTERM."""
-    config = config_from_env(RunnerConfig, PREFIX)
-    require_safe_bind(
-        config.listen,
-        is_authenticated=process.cluster_token is not None,
-        allow_insecure=process.allow_insecure_bind,
-        way_out="set HEADRACE_PROCESS_CLUSTER_TOKEN",
-    )
-    device = open_device(config.device)
-    registry = CollectorRegistry()
-    server = GrpcServer(process, [], is_internal=True)
-    parts = _Parts(config, process, device, RunnerMetrics(registry), server, ModelThread(config.threads))
-    shutdown = asyncio.create_task(wait_for_shutdown())
-    stop_metrics = serve_metrics(config.metrics_listen, registry)
-    try:
-        await server.start(config.listen)
-        ready = await _load(parts, shutdown)
-        if ready is not None:
-            await _serve(parts, ready, shutdown)
-    finally:
-        shutdown.cancel()
-        await server.stop(0)
-        stop_metrics()
-        await asyncio.to_thread(parts.thread.close)
-
-
-async def _load(parts: _Parts, shutdown: asyncio.Task[None]) -> ReadyEngine | None:
-    """Builds the engine while health checks are answered; None if the process is asked to end meanwhile."""
-    progress = LoadProgress(parts.config.model)
-    shutdown.add_done_callback(lambda _: progress.stop())
-    try:
-        return await parts.thread.run(lambda: build_engine(parts.config, parts.device, progress))
-    except LoadingStopped:
-        return None
-
-
-async def _serve(parts: _Parts, ready: ReadyEngine, shutdown: asyncio.Task[None]) -> None:
-    """Works for the scheduler until SIGTERM, then until nothing runs any more or the drain time is over."""
-    executor = PlanExecutor(ready.engine, NoTransfers(), parts.thread)
-    parts.metrics.watch(ready.identity, executor, parts.device)
-    config = parts.config
-    introduction = Introduction(
-        runner_id=config.id,
-        incarnation=uuid.uuid4().hex,
-        address=config.listen[0],
-        step_tokens=config.step_tokens,
-        sequence_slots=config.sequence_slots,
-        has_l2=False,
-    )
-    link_config = LinkConfig(
-        scheduler=config.scheduler,
-        cluster_token=parts.process.cluster_token,
-        hello=hello_to_proto(introduction, ready.identity),
-        step_span_every=config.step_span_every,
-    )
-    link = SchedulerLink(link_config, executor, parts.device, parts.metrics)
-    working = asyncio.create_task(link.run(parts.server.set_serving))
-    try:
-        await asyncio.wait({working, shutdown}, return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            await parts.server.set_serving(False)
-            await _drain(executor, parts.process.drain_seconds)
-    finally:
-        working.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await working
-
-
-async def _drain(executor: PlanExecutor, drain_seconds: float) -> None:
-    log.info("draining", sequences=executor.sequences)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(drain_seconds):
-            while executor.sequences:  # noqa: ASYNC110 - it changes in the model's thread
-                await asyncio.sleep(DRAIN_POLL_SECONDS)
+    run_process("runner", main)
 
 
 if __name__ == "__main__":
-    run_process("runner", main)
+    start()

@@ -10,6 +10,7 @@ from services.common.model_folder import find_model, served_name
 from services.runner.config import RunnerConfig
 from services.runner.device import Device
 from services.runner.engine import Engine, EngineLimits
+from services.runner.fast_linear import use_fast_linears
 from services.runner.kv_pool import KvPool, PoolLayout, block_bytes_of
 from services.runner.load_progress import LoadProgress
 from services.runner.model_identity import Identity, identify
@@ -36,6 +37,8 @@ def build_engine(config: RunnerConfig, device: Device, progress: LoadProgress) -
     dtype: torch.dtype = getattr(torch, config.dtype)
     folder = find_model(config.model, with_weights=True)
     model = load_model(folder, dtype, device.torch_device, progress.part(0, 60))
+    if device.torch_device.type == "cpu":
+        use_fast_linears(model.module)
     weights_digest = digest_weights(model.weight_files, model.config, progress.part(60, 95))
     block_bytes = block_bytes_of(model.layers, config.block_tokens, dtype)
     wish = PoolWish(

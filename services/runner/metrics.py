@@ -1,8 +1,13 @@
 """What a runner counts for Prometheus."""
 
+from collections.abc import Iterator
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from services.runner.device import Device
+from services.runner.l2.transfers import L2Transfers
 from services.runner.model_identity import Identity
 from services.runner.plan_executor import PlanExecutor
 from services.runner.step import FailureReason, StepOrder, StepOutcome
@@ -50,6 +55,10 @@ class RunnerMetrics:
         for (name, text), read in readings.items():
             Gauge(name, text, registry=self._registry).set_function(read)
 
+    def watch_transfers(self, transfers: L2Transfers) -> None:
+        """Adds what the second-level cache's transfers count."""
+        self._registry.register(_TransferCounts(transfers))
+
     def note_step(self, order: StepOrder, outcome: StepOutcome) -> None:
         """Counts a step."""
         if not order.work:
@@ -66,3 +75,36 @@ class RunnerMetrics:
         self._sampled.inc(len(outcome.token_ids))
         for failure in outcome.failures:
             self._failures.labels(failure.reason.value).inc()
+
+
+class _TransferCounts(Collector):
+    """Reads the transfers' own sums at every scrape."""
+
+    def __init__(self, transfers: L2Transfers) -> None:
+        self._transfers = transfers
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields one family for each sum."""
+        counters = self._transfers.counters()
+        ends = CounterMetricFamily(
+            "headrace_runner_l2_transfers", "Ended transfers of the second-level cache.", labels=["kind", "outcome"]
+        )
+        for kind, outcomes in (("load", counters.loads), ("publish", counters.publishes)):
+            for outcome, count in outcomes.items():
+                ends.add_metric([kind, outcome], count)
+        yield ends
+        sums = {"load": (counters.loaded_bytes, counters.load_seconds)}
+        sums["publish"] = (counters.published_bytes, counters.publish_seconds)
+        moved = CounterMetricFamily("headrace_runner_l2_bytes", "Payload bytes moved.", labels=["kind"])
+        spent = CounterMetricFamily("headrace_runner_l2_seconds", "Time of transfers, summed.", labels=["kind"])
+        for kind, (payload_bytes, seconds) in sums.items():
+            moved.add_metric([kind], payload_bytes)
+            spent.add_metric([kind], seconds)
+        yield moved
+        yield spent
+        yield GaugeMetricFamily(
+            "headrace_runner_l2_breaker_open", "1 while Redis is left alone.", value=int(counters.is_breaker_open)
+        )
+        yield GaugeMetricFamily(
+            "headrace_runner_l2_waiting", "Transfers that wait.", value=counters.waiting
+        )

@@ -7,9 +7,16 @@ import pytest
 import torch
 
 from services.runner.engine import Engine, EngineLimits
+from services.runner.fast_linear import use_fast_linears
 from services.runner.kv_pool import KvPool, PoolLayout
 from services.runner.make_model import make_model
 from services.runner.model_loader import LoadedModel, load_model
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Tiny matrices gain nothing from threads, and lose much on a busy machine."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +40,7 @@ def loaded_model(model_folder: Callable[[str], Path]) -> Callable[[str], LoadedM
     def load(shape: str) -> LoadedModel:
         if shape not in loaded:
             loaded[shape] = load_model(model_folder(shape), torch.float32, torch.device("cpu"), lambda _: None)
+            use_fast_linears(loaded[shape].module)
         return loaded[shape]
 
     return load
