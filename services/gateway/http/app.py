@@ -200,7 +200,7 @@ async def _on_fault(request: Request, error: Exception) -> Response:
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    where = f"{request.method} {request.url.path}"
+    where = f"{request.method} {request.scope['path']}"
     allowed = (error.headers or {}).get("Allow")
     message = f"{where}: this path takes {allowed}" if allowed else f"{where}: there is no such route"
     code = "method_not_allowed" if allowed else "unknown_url"

@@ -25,11 +25,13 @@ _HEADERS = [
 ]
 _PING = b": ping\n\n"
 _DONE = b"data: [DONE]\n\n"
+# Made once: json.dumps makes one for every event.
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def frame(event: dict[str, Any]) -> bytes:
     """Returns an event as it goes over the wire."""
-    return b"data: " + json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    return b"data: " + _ENCODER.encode(event).encode() + b"\n\n"
 
 
 class EventStream(Response):
