@@ -108,7 +108,8 @@ async def http_stack(
     """Runs a deployment; without a script no runner attaches."""
     model = write_folder(folder / MODEL, byte_level())
     async with AsyncExitStack() as stack:
-        settings = SchedulerConfig(kvstore=None, queue_limit=queue_limit)
+        # A busy machine may hold the one event loop of all three up for a while.
+        settings = SchedulerConfig(kvstore=None, queue_limit=queue_limit, missed_heartbeats=60)
         scheduler = await stack.enter_async_context(local_scheduler(folder, settings))
         config = GatewayConfig(
             model=str(model),

@@ -2,6 +2,7 @@
 
 import httpx
 import pytest
+import structlog.testing
 from fake_generation import FakeGeneration, Script, ready
 from sse import events_of
 
@@ -115,10 +116,12 @@ async def test_bug_of_ours_is_an_internal_error_without_details(
     api: httpx.AsyncClient, generation: FakeGeneration, error_after: int
 ) -> None:
     generation.script = Script(error=ZeroDivisionError("secret"), error_after=error_after)
-    whole = await chat(api)
+    with structlog.testing.capture_logs() as lines:
+        whole = await chat(api)
+        streamed = await chat(api, stream=True)
     assert whole.status_code == 500
     assert whole.json()["error"]["type"] == "server_error"
-    streamed = await chat(api, stream=True)
+    assert sum(line["log_level"] == "error" for line in lines) == 2
     assert "secret" not in whole.text + streamed.text
     assert '"server_error"' in streamed.text
     assert "[DONE]" not in streamed.text
