@@ -1,6 +1,7 @@
 """Runs an instance in a process of its own that outlives the terminal: `headrace up --detach` starts and follows it.
 
-The options come as JSON on stdin. News go to stdout until the instance serves, and to stderr, a log file, for ever.
+The options are its argument, as JSON, so that `ps` tells instances apart. News go to stdout until the instance serves,
+and to stderr, a log file, for ever.
 """
 
 import asyncio
@@ -27,16 +28,13 @@ def start_detached(options: UpOptions, tell: Tell) -> int:
     log = LogFile(data_dir.log_file("supervisor"))
     with log.path.open("wb") as output:
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "headrace.local.detached"],
-            stdin=subprocess.PIPE,
+            [sys.executable, "-P", "-m", "headrace.local.detached", json.dumps(dataclasses.asdict(options))],
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=output,
             start_new_session=True,
             text=True,
         )
-    assert child.stdin is not None
-    with child.stdin:
-        child.stdin.write(json.dumps(dataclasses.asdict(options)))
     try:
         return _follow(child, log, tell)
     except KeyboardInterrupt:
@@ -87,7 +85,7 @@ class _Teller:
 
 def main() -> None:
     """Reads the options and runs the instance."""
-    options = UpOptions(**json.load(sys.stdin))
+    options = UpOptions(**json.loads(sys.argv[1]))
     sys.exit(asyncio.run(run_instance(options, _Teller())))
 
 

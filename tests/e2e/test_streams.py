@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx
@@ -10,19 +11,8 @@ from stack import Stack, until
 
 import headrace
 from headrace.errors import HeadraceError
-from headrace.v1 import generation_pb2, inference_pb2
 
 LONG = {"max_tokens": 1500, "temperature": 1.0, "seed": 7}
-
-
-def endless(**options: object) -> inference_pb2.ChatRequest:
-    """A request that generates for long: the end-of-sequence token does not end it."""
-    message = inference_pb2.Message(role=inference_pb2.ROLE_USER, parts=[inference_pb2.Part(text="Hello")])
-    return inference_pb2.ChatRequest(
-        conversation=inference_pb2.Conversation(messages=[message]),
-        sampling=generation_pb2.SamplingParams(temperature=0),
-        stop=generation_pb2.StopCondition(max_tokens=1500, ignore_eos=True),
-    )
 
 
 def test_closing_a_grpc_stream_frees_its_blocks_within_a_second(stack: Stack) -> None:
@@ -45,7 +35,9 @@ def test_closing_an_http_stream_frees_its_blocks_within_a_second(stack: Stack) -
         **LONG,
     }
     with httpx.stream("POST", f"{stack.http_url}/v1/chat/completions", json=body, timeout=60) as reply:
-        next(reply.iter_lines())
+        assert reply.status_code == 200
+        lines = reply.iter_lines()  # held, because httpx closes the connection with its iterator
+        next(lines)
         until(lambda: stack.used_blocks() > 0, what="a running request")
     until(lambda: stack.used_blocks() == 0, 1.0, "the freeing of all blocks")
 
@@ -60,39 +52,34 @@ def test_a_request_can_be_cancelled_by_its_id(stack: Stack) -> None:
         assert not client.cancel("to-cancel")
 
 
-class Neighbour:
-    """A stream that runs beside the bad requests, in a thread of its own."""
+NEIGHBOUR = headrace.GenerationOptions(temperature=0, min_tokens=200, max_tokens=200)
 
-    def __init__(self, stack: Stack) -> None:
-        self._stack = stack
-        self.text = ""
-        self.failure: HeadraceError | None = None
-        self.started = threading.Event()
-        self.thread = threading.Thread(target=self._run)
 
-    def _run(self) -> None:
-        try:
-            with self._stack.client() as client:
-                for piece in client.stream_chat("Hello", temperature=0, min_tokens=300, max_tokens=300):
-                    self.text += piece.text
-                    self.started.set()
-        except HeadraceError as error:
-            self.failure = error
-            self.started.set()
+@pytest.fixture(scope="module")
+def neighbours_text(stack: Stack) -> str:
+    """What the neighbour's stream says when it is alone."""
+    with stack.client() as client:
+        return client.chat("Hello", **NEIGHBOUR).text
 
 
 @contextmanager
-def undisturbed(stack: Stack) -> Iterator[None]:
-    """Runs the block beside a neighbour, whose text has to be what it is without the block."""
-    with stack.client() as client:
-        expected = client.chat("Hello", temperature=0, min_tokens=300, max_tokens=300).text
-    neighbour = Neighbour(stack)
-    neighbour.thread.start()
-    assert neighbour.started.wait(30)
-    yield
-    neighbour.thread.join(60)
-    assert neighbour.failure is None
-    assert neighbour.text == expected
+def undisturbed(stack: Stack, expected: str) -> Iterator[None]:
+    """Runs the block beside a stream, whose text has to be what it is without the block."""
+    started = threading.Event()
+
+    def stream() -> str:
+        text = ""
+        with stack.client() as client:
+            for piece in client.stream_chat("Hello", **NEIGHBOUR):
+                started.set()
+                text += piece.text
+        return text
+
+    with ThreadPoolExecutor(1) as pool:
+        neighbour = pool.submit(stream)
+        assert started.wait(30)
+        yield
+        assert neighbour.result(60) == expected
 
 
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -110,9 +97,9 @@ BAD_BODIES = {
 }
 
 
-def test_bad_http_input_names_the_field_and_disturbs_nobody(stack: Stack) -> None:
+def test_bad_http_input_names_the_field_and_disturbs_nobody(stack: Stack, neighbours_text: str) -> None:
     url = f"{stack.http_url}/v1/chat/completions"
-    with undisturbed(stack):
+    with undisturbed(stack, neighbours_text):
         for what, (fields, param) in BAD_BODIES.items():
             reply = httpx.post(url, json={"model": "headrace-tiny", **fields}, timeout=30)
             assert reply.status_code == 400, (what, reply.text)
@@ -139,9 +126,9 @@ def test_a_body_that_cannot_be_read_is_refused(stack: Stack, what: str, content:
     assert reply.json()["error"]["type"] == "invalid_request_error"
 
 
-def test_a_prompt_of_five_megabytes_is_refused_quickly_and_holds_nobody_up(stack: Stack) -> None:
+def test_a_prompt_of_five_megabytes_is_refused_quickly_and_holds_nobody_up(stack: Stack, neighbours_text: str) -> None:
     huge = "water " * (5 * 1024 * 1024 // 6)
-    with undisturbed(stack):
+    with undisturbed(stack, neighbours_text):
         reply = stack.complete(huge)
         assert reply.status_code in (400, 413)
         assert reply.json()["error"]["message"]
@@ -161,8 +148,8 @@ BAD_OPTIONS: dict[str, tuple[object, headrace.GenerationOptions, str]] = {
 }
 
 
-def test_bad_grpc_input_names_the_field_and_disturbs_nobody(stack: Stack) -> None:
-    with undisturbed(stack), stack.client() as client:
+def test_bad_grpc_input_names_the_field_and_disturbs_nobody(stack: Stack, neighbours_text: str) -> None:
+    with undisturbed(stack, neighbours_text), stack.client() as client:
         for what, (prompt, options, field) in BAD_OPTIONS.items():
             with pytest.raises(headrace.InvalidRequest) as failure:
                 client.generate(prompt, **options)  # type: ignore[arg-type]
