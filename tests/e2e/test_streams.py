@@ -138,7 +138,7 @@ def test_a_prompt_of_five_megabytes_is_refused_quickly_and_holds_nobody_up(stack
 
 
 BAD_OPTIONS: dict[str, tuple[object, headrace.GenerationOptions, str]] = {
-    "empty prompt": ("", {}, "prompt"),
+    "empty prompt": ([], {}, "token_ids"),
     "prompt longer than the context": ("water " * 3000, {}, "prompt"),
     "max_tokens 0": ("Hello", {"max_tokens": 0}, "max_tokens"),
     "temperature too high": ("Hello", {"temperature": 2.5}, "temperature"),
