@@ -105,6 +105,4 @@ class _TransferCounts(Collector):
         yield GaugeMetricFamily(
             "headrace_runner_l2_breaker_open", "1 while Redis is left alone.", value=int(counters.is_breaker_open)
         )
-        yield GaugeMetricFamily(
-            "headrace_runner_l2_waiting", "Transfers that wait.", value=counters.waiting
-        )
+        yield GaugeMetricFamily("headrace_runner_l2_waiting", "Transfers that wait.", value=counters.waiting)

@@ -151,7 +151,12 @@ def _probe_layers(
             f"{folder}: {type(module).__name__} cannot run on a paged KV cache: {_first_line(error)}"
         ) from error
     expected = int(text_config.num_hidden_layers)
-    if probe.repeated is not None or len(probe.shapes) != expected:
+    if probe.repeated is not None:
+        raise ModelFolderError(
+            f"{folder}: layer {probe.repeated} of {type(module).__name__} attends more than once; one set of keys and "
+            "values for each layer is supported"
+        )
+    if len(probe.shapes) != expected:
         raise ModelFolderError(
             f"{folder}: {type(module).__name__} has {expected} layers, of which {len(probe.shapes)} keep keys and "
             "values of their own; layers that share or replace them are not supported"

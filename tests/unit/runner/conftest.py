@@ -34,12 +34,13 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
 
 @pytest.fixture(scope="session")
 def loaded_model(model_folder: Callable[[str], Path]) -> Callable[[str], LoadedModel]:
-    """Loads a model of a shape, once."""
+    """Loads a model of a shape, or of a folder, once."""
     loaded: dict[str, LoadedModel] = {}
 
     def load(shape: str) -> LoadedModel:
         if shape not in loaded:
-            loaded[shape] = load_model(model_folder(shape), torch.float32, torch.device("cpu"), lambda _: None)
+            folder = Path(shape) if Path(shape).is_dir() else model_folder(shape)
+            loaded[shape] = load_model(folder, torch.float32, torch.device("cpu"), lambda _: None)
             use_fast_linears(loaded[shape].module)
         return loaded[shape]
 
