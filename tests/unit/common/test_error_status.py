@@ -213,9 +213,11 @@ async def test_an_abort_within_the_block_passes(serve):
         async with errors_as_status(context):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not now")
 
-    error = await failure_of(await serve({"Run": ("unary_unary", run)}))
+    with structlog.testing.capture_logs() as lines:
+        error = await failure_of(await serve({"Run": ("unary_unary", run)}))
 
     assert (error.code(), error.details()) == (grpc.StatusCode.FAILED_PRECONDITION, "not now")
+    assert lines == []
 
 
 async def test_a_block_without_error_changes_nothing(serve):

@@ -105,6 +105,7 @@ async def test_a_signal_lets_running_calls_end_and_refuses_new_ones(tiny, number
         await running.until("draining")
 
         assert await _first_refusal(running) is grpc.StatusCode.UNAVAILABLE
+        assert (await HealthStub(running.channel).Check(HealthCheckRequest())).status == NOT_SERVING
         assert await call.read() == b"ended"
         assert await call.code() is grpc.StatusCode.OK
         status, lines = await running.end()
