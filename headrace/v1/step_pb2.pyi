@@ -180,7 +180,7 @@ class StoredBlock(_message.Message):
     def __init__(self, index: _Optional[int] = ..., block_id: _Optional[int] = ..., block_key: _Optional[bytes] = ...) -> None: ...
 
 class BlockLoad(_message.Message):
-    __slots__ = ("transfer_id", "value_key", "integrity_key", "blocks", "token_ids", "timeout_milliseconds", "traceparent")
+    __slots__ = ("transfer_id", "value_key", "integrity_key", "blocks", "token_ids", "timeout_milliseconds", "traceparent", "request_id")
     TRANSFER_ID_FIELD_NUMBER: _ClassVar[int]
     VALUE_KEY_FIELD_NUMBER: _ClassVar[int]
     INTEGRITY_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -188,6 +188,7 @@ class BlockLoad(_message.Message):
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     TIMEOUT_MILLISECONDS_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     transfer_id: int
     value_key: str
     integrity_key: bytes
@@ -195,7 +196,8 @@ class BlockLoad(_message.Message):
     token_ids: _containers.RepeatedScalarFieldContainer[int]
     timeout_milliseconds: int
     traceparent: str
-    def __init__(self, transfer_id: _Optional[int] = ..., value_key: _Optional[str] = ..., integrity_key: _Optional[bytes] = ..., blocks: _Optional[_Iterable[_Union[StoredBlock, _Mapping]]] = ..., token_ids: _Optional[_Iterable[int]] = ..., timeout_milliseconds: _Optional[int] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    request_id: str
+    def __init__(self, transfer_id: _Optional[int] = ..., value_key: _Optional[str] = ..., integrity_key: _Optional[bytes] = ..., blocks: _Optional[_Iterable[_Union[StoredBlock, _Mapping]]] = ..., token_ids: _Optional[_Iterable[int]] = ..., timeout_milliseconds: _Optional[int] = ..., traceparent: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
 
 class BlockPublish(_message.Message):
     __slots__ = ("transfer_id", "value_key", "integrity_key", "blocks", "token_ids", "expiry_seconds", "traceparent")

@@ -162,6 +162,7 @@ def _load(load: step_pb2.BlockLoad) -> LoadOrder:
         token_ids=tuple(load.token_ids),
         timeout_seconds=load.timeout_milliseconds / 1000,
         traceparent=load.traceparent,
+        request_id=load.request_id,
     )
 
 

@@ -152,6 +152,7 @@ def _load(order: LoadOrder) -> step_pb2.BlockLoad:
         token_ids=order.token_ids,
         timeout_milliseconds=int(order.timeout_seconds * 1000),
         traceparent=order.residency.request.spec.traceparent,
+        request_id=order.residency.request.spec.request_id,
     )
 
 

@@ -30,6 +30,8 @@ class LoadOrder:
     """The tokens of those blocks, in order."""
     timeout_seconds: float
     traceparent: str = ""
+    request_id: str = ""
+    """Of the request that waits for the blocks."""
 
 
 @dataclass(frozen=True, slots=True)

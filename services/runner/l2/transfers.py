@@ -187,6 +187,8 @@ def _span(order: LoadOrder | PublishOrder) -> Iterator[Span]:
 
 
 def _describe(span: Span, order: LoadOrder | PublishOrder, end: _End) -> None:
+    if isinstance(order, LoadOrder):
+        span.set_attribute("headrace.request_id", order.request_id)
     span.set_attribute("headrace.kv.outcome", end.outcome.name)
     span.set_attribute("headrace.kv.blocks", len(order.blocks))
     span.set_attribute("headrace.kv.bytes", end.payload_bytes)
