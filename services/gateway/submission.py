@@ -61,6 +61,8 @@ class Submission:
                 await asyncio.wait([reading], timeout=_LAST_WORD_SECONDS)
             reading.cancel()
             await asyncio.wait([reading])
+            if not reading.cancelled():
+                reading.exception()  # asked for, so that asyncio does not report it as forgotten
 
     async def _read(self) -> None:
         finish: Finish | None = None

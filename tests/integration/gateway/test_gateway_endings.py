@@ -76,12 +76,12 @@ async def test_a_second_request_with_a_running_ones_id_is_refused_and_the_first_
 
 @pytest.mark.parametrize("method", ["StreamGenerate", "Generate"])
 async def test_a_deadline_ends_the_work_and_says_why(method: str) -> None:
-    """CAN-1: a deadline of 300 ms."""
+    """CAN-1: a deadline while the runner computes."""
     async with stack(ENDLESS) as deployed:
         deployed.runner.is_open.clear()
         began = time.monotonic()
-        refusal = await refusal_of(getattr(deployed.client, method)(text_request(), timeout=0.3))
-        assert time.monotonic() - began < 0.6
+        refusal = await refusal_of(getattr(deployed.client, method)(text_request(), timeout=1))
+        assert time.monotonic() - began < 1.5
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED")
         deployed.runner.is_open.set()
         await until(lambda: deployed.held_blocks == 0 and deployed.running == 0)
