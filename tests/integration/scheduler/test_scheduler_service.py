@@ -1,8 +1,6 @@
 """The scheduler over real gRPC, with scripted runners at the other side."""
 
 import asyncio
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -21,12 +19,6 @@ from services.common.grpc_options import open_channel
 from services.scheduler.config import SchedulerConfig
 
 PROMPT = [5, 6, 7, 8, 9, 10, 11, 12, 13]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="hrs-", dir="/tmp") as name:
-        yield Path(name)
 
 
 def alone(prompt: list[int], count: int) -> list[int]:

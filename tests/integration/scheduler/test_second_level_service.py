@@ -1,11 +1,8 @@
 """The scheduler and its kvstore: hits when it answers, nothing worse than a miss when it does not."""
 
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from memory_kvstore import MemoryKvStore, memory_kvstore
 from scheduler_client import gateway, until
 from scheduler_process import LocalScheduler, local_scheduler
@@ -15,12 +12,6 @@ from services.scheduler.config import SchedulerConfig
 
 PROMPT = list(range(5, 30))
 HELLO = scripted_hello(has_l2=True)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="hrs-", dir="/tmp") as name:
-        yield Path(name)
 
 
 def pinned(scheduler: LocalScheduler) -> int:

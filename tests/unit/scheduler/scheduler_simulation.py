@@ -61,9 +61,13 @@ class StoringPublisher:
 
     stored: dict[bytes, tuple[str, int]] = field(default_factory=dict)
     forgotten: list[bytes] = field(default_factory=list)
+    is_storing: bool = True
 
     def offer(self, session: RunnerSession, offered: PublishRange) -> None:
         """Orders the write at once."""
+        if not self.is_storing:
+            session.pool.release(offered.block_ids)
+            return
         number = session.transfers.next_id()
         blocks = tuple(
             PlacedBlock(position, block_id, key)
