@@ -63,13 +63,16 @@ clean: ## Removes .venv and what tools left behind
 $(BIN)/python:
 	@PYTHON="$(PYTHON)" sh scripts/make_venv.sh $(VENV)
 
+# On a terminal pip shows how far the downloads are; in a log only what went wrong is of interest.
+PIP_TALK := $$([ -t 1 ] || echo -qq)
+
 # An editable install: the services run from this checkout, and the built-in model is found in it.
 $(VENV)/installed: pyproject.toml | $(BIN)/python
 	@echo "Installing Headrace into $(VENV); the first time this takes a few minutes, most of it for torch ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[all]'
+	@$(BIN)/python -m pip install $(PIP_TALK) --disable-pip-version-check -e '.[all]'
 	@touch $@
 
 $(VENV)/installed-dev: pyproject.toml | $(BIN)/python
 	@echo "Installing Headrace and its development tools into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install $(PIP_TALK) --disable-pip-version-check -e '.[dev]'
 	@touch $@ $(VENV)/installed

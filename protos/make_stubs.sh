@@ -4,4 +4,4 @@ set -eu
 out=$1
 # protoc finds the mypy plugin on PATH, beside the Python that has it.
 PATH="$(dirname "$PYTHON"):$PATH" "$PYTHON" -m grpc_tools.protoc -Iprotos \
-    --python_out="$out" --pyi_out="$out" --grpc_python_out="$out" --mypy_grpc_out="$out" protos/headrace/v1/*.proto
+    --python_out="$out" --pyi_out="$out" --grpc_python_out="$out" --mypy_grpc_out="quiet:$out" protos/headrace/v1/*.proto

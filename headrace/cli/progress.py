@@ -1,5 +1,6 @@
 """Shows how an instance starts, and then what happens to it: a live table on a terminal, lines elsewhere."""
 
+import contextlib
 import json
 import shlex
 import time
@@ -46,7 +47,13 @@ class Progress:
         self._end_live()
 
     def tell(self, news: News) -> None:
-        """Shows one piece of news."""
+        """Shows one piece of news; where the terminal has gone, nobody needs to be shown anything."""
+        try:
+            self._show(news)
+        except OSError:
+            self._end_live()
+
+    def _show(self, news: News) -> None:
         if isinstance(news, Phase):
             self._show_phase(news)
         elif isinstance(news, Notice):
@@ -78,9 +85,10 @@ class Progress:
         return table
 
     def _end_live(self) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        live, self._live = self._live, None
+        if live is not None:
+            with contextlib.suppress(OSError):
+                live.stop()
 
     def _show_failure(self, news: Failed) -> None:
         self._errors.print(f"[bold red]error:[/] {escape(news.text)}", soft_wrap=True)

@@ -1,6 +1,7 @@
 """headrace status"""
 
 import json
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,6 +45,5 @@ def _show_table(services: "list[ServiceStatus]") -> None:
             health += f" after {service.restarts} restart{'s' if service.restarts > 1 else ''}"
         address = f"{service.address}\n{service.http_address}" if service.http_address else service.address
         table.add_row(service.name, health, str(service.process.pid), address, service.model or "")
-    console = Console(highlight=False)
-    # A pipe has no width; a table cut at 80 columns would lose what the reader looks for.
-    console.print(table, width=None if console.is_terminal else 200)
+    # A pipe has no width; a table folded at 80 columns would break what the reader looks for.
+    Console(highlight=False, width=None if sys.stdout.isatty() else 200).print(table)

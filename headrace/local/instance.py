@@ -21,10 +21,11 @@ async def run_instance(options: UpOptions, tell: Tell) -> int:
     stop_asked = _stop_signals()
     try:
         data_dir.create()
-        with data_dir.locked(), data_dir.socket_folder() as sockets:
+        with data_dir.locked():
             _require_no_orphans(data_dir)
             require_free(Ports(options.port_base), options.runners)
-            await _run(options, data_dir, sockets, tell, stop_asked)
+            with data_dir.socket_folder() as sockets:
+                await _run(options, data_dir, sockets, tell, stop_asked)
     except LocalFailure as failure:
         tell(Failed(str(failure)))
         return 1
