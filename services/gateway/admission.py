@@ -52,6 +52,7 @@ class Admission:
         """Returns what to submit; raises the ServiceError that says what is wrong with the request."""
         with record.stage("admit"):
             validate(given)
+            record.labels = given.options.labels
             model = await self.find_model(given.options.model, given.options.model_version)
             record.model = model.name
             validate_token_ids(given, model.vocabulary_size)

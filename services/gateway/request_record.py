@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -32,6 +32,8 @@ class RequestRecord:
     metrics: GatewayMetrics
     operation: str
     request_id: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The caller's own, for its traces; set once they are checked."""
     model: str = ""
     started: float = field(default_factory=time.monotonic)
     first_token_at: float | None = None
@@ -126,6 +128,7 @@ class RequestRecord:
                 "gen_ai.usage.cache_read.input_tokens": self.usage.cached_tokens_l1 + self.usage.cached_tokens_l2,
             }
         )
+        span.set_attributes({f"headrace.label.{key}": value for key, value in self.labels.items()})
         if self.first_token_at is not None:
             span.set_attribute("gen_ai.response.time_to_first_chunk", self.first_token_at - self.started)
         if self.detokenize_seconds and self.first_token_at and self.last_token_at:

@@ -130,6 +130,7 @@ async def test_tokenize_and_detokenize_check_their_input_too() -> None:
 async def test_without_a_runner_callers_are_told_when_to_try_again() -> None:
     """API-5: no runner."""
     async with stack(saying([])) as deployed:
+        await until(lambda: deployed.gateway.readiness.is_ready)
         await deployed.runner.close()
         await until(lambda: not deployed.gateway.readiness.is_ready, seconds=3)
         refusal = await refused_both_ways(deployed, text_request())
