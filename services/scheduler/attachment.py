@@ -46,6 +46,7 @@ class Attachment:
         try:
             await self._greet(session)
             reader = asyncio.create_task(self._read(session))
+            await parts.second_level.look_up_waiting(parts.queue, session)
             await self._loop(session).run()
             cause = session.close_cause or cause
         except ProtocolViolation as error:

@@ -19,12 +19,13 @@ from services.common.tracing import client_span, context_from_traceparent
 from services.scheduler.block_keys import usable_blocks
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.placement import is_match
-from services.scheduler.request import Request
+from services.scheduler.request import Phase, Request
 from services.scheduler.runner_session import RunnerSession
 from services.scheduler.second_level_order import PublishRange
 from services.scheduler.stage_clock import Stage
 from services.scheduler.stored_prefix import StoredPrefix, StoredRun
 from services.scheduler.transfers import PlacedBlock, PublishOrder, TransferOutcome, TransferReport, ValueRef
+from services.scheduler.waiting_queue import WaitingQueue
 
 log = structlog.get_logger()
 
@@ -34,12 +35,16 @@ SERVICE = "headrace.v1.KvStoreService"
 BOOKKEEPING_SECONDS = 2.0
 REMEMBERED_KEYS = 1 << 16
 MOST_PINNED_SHARE = 0.25
+MOST_LOOKUPS = 64
 
 
 class NoSecondLevel:
     """Stands where no kvstore is configured: nothing is found, nothing is offered."""
 
     async def look_up(self, request: Request, sessions: Iterable[RunnerSession]) -> None:
+        """Finds nothing."""
+
+    async def look_up_waiting(self, queue: WaitingQueue, session: RunnerSession) -> None:
         """Finds nothing."""
 
     def offer(self, session: RunnerSession, offered: PublishRange) -> None:
@@ -115,6 +120,14 @@ class SecondLevel:
         if answer is not None and answer.runs:
             runs = tuple(StoredRun(run.value_key, run.first_index, run.blocks) for run in answer.runs)
             request.stored = StoredPrefix(session.key_chain(request).scope, runs, answer.integrity_key)
+
+    async def look_up_waiting(self, queue: WaitingQueue, session: RunnerSession) -> None:
+        """Looks up for a new runner what waits for it: nobody could while there was none, and a lost one's is gone."""
+        waiting = [request for request in queue if is_match(request.spec, session.identity)][:MOST_LOOKUPS]
+        await asyncio.gather(*(self.look_up(request, [session]) for request in waiting))
+        for request in waiting:
+            if request.phase in (Phase.QUEUED, Phase.PREEMPTED):
+                request.clock.enter(Stage.QUEUE, time.monotonic())
 
     def _probe(self, asked: kvstore_pb2.LookupRequest) -> None:
         """Finds out, beside the request and not for it, whether the kvstore answers again."""

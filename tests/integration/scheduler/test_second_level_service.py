@@ -43,6 +43,24 @@ async def test_a_restarted_runner_gets_the_prefix_back_with_the_same_tokens(fold
             assert len(kvstore.leases) <= 2, "what is stored is not offered again"
 
 
+async def test_a_request_that_waited_for_the_restart_gets_the_prefix_too(folder: Path) -> None:
+    store = ScriptedStore()
+    async with (
+        memory_kvstore(folder) as (address, kvstore),
+        local_scheduler(folder, SchedulerConfig(kvstore=address)) as scheduler,
+        gateway(scheduler.address) as gate,
+    ):
+        await warm(scheduler.address, store, kvstore)
+        await until(lambda: not scheduler.parts.fleet.sessions)
+        call = await gate.open(PROMPT, 4)
+        await until(lambda: len(scheduler.parts.queue) == 1)
+        async with ScriptedRunner(scheduler.address, HELLO, store=store):
+            answer = await gate.read(call)
+
+    assert answer.last.usage.cached_tokens_l2 == 24
+    assert answer.last.timing.queue.ToNanoseconds() > 0
+
+
 async def test_another_tenant_gets_nothing_of_it(folder: Path) -> None:
     store = ScriptedStore()
     async with (
