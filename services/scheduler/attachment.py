@@ -13,7 +13,7 @@ from headrace.v1 import step_pb2
 from services.common.errors import InvalidRequest, Unavailable
 from services.common.stream_writing import WritingContext
 from services.scheduler.batch import BatchPlanner, BatchRules
-from services.scheduler.loop import StepLoop
+from services.scheduler.loop import LoopSurroundings, StepLoop
 from services.scheduler.messages import identity_from, outcome_from, plan_message, report_from
 from services.scheduler.runner_identity import RunnerIdentity
 from services.scheduler.runner_session import RunnerSession
@@ -74,7 +74,8 @@ class Attachment:
             await self._context.write(plan_message(plan, session.epoch))
 
         rules = BatchRules(parts.config.load_seconds, parts.fleet.is_elsewhere)
-        return StepLoop(session, BatchPlanner(session, parts.queue, rules), send, parts.second_level, parts.metrics)
+        planner = BatchPlanner(session, parts.queue, rules)
+        return StepLoop(session, planner, send, LoopSurroundings(parts.second_level, parts.metrics))
 
     async def _read(self, session: RunnerSession) -> None:
         """Hands over what the runner says; a message of another epoch is dropped and counted."""

@@ -130,7 +130,7 @@ class BatchPlanner:
         request.clock.load = session.load_note()
         stored_end = loadable_blocks(session, request)
         if stored_end * session.pool.block_tokens > residency.planned:
-            order_loads(session, residency, stored_end, now, self._rules.load_seconds)
+            order_loads(session, residency, stored_end, self._rules.load_seconds)
             request.phase = Phase.LOADING
             request.clock.enter(Stage.KV_LOAD, now)
             return

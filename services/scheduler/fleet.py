@@ -138,7 +138,8 @@ class Fleet:
 
     def _expire_loads(self, session: RunnerSession, now: float) -> None:
         for residency in list(session.running):
-            if residency.load is None or now < residency.load.give_up_at:
+            give_up_at = residency.load.give_up_at if residency.load is not None else None
+            if give_up_at is None or now < give_up_at:
                 continue
             # The transfer may still write into its blocks: it keeps them, and the request starts over in others.
             request = residency.request

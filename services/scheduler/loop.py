@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 from services.scheduler.batch import BatchPlanner, begin_prefill
@@ -30,6 +31,15 @@ class Publisher(Protocol):
         """Hears which blocks turned out not to be stored."""
 
 
+@dataclass(frozen=True, slots=True)
+class LoopSurroundings:
+    """What a loop tells and asks beside its runner."""
+
+    publisher: Publisher
+    metrics: SchedulerMetrics
+    clock: Callable[[], float] = time.monotonic
+
+
 class StepLoop:
     """Runs one runner for as long as it is attached."""
 
@@ -38,14 +48,14 @@ class StepLoop:
         session: RunnerSession,
         planner: BatchPlanner,
         send: Send,
-        publisher: Publisher,
-        metrics: SchedulerMetrics,
+        around: LoopSurroundings,
     ) -> None:
         self._session = session
         self._planner = planner
         self._send = send
-        self._publisher = publisher
-        self._metrics = metrics
+        self._publisher = around.publisher
+        self._metrics = around.metrics
+        self._clock = around.clock
 
     async def run(self) -> None:
         """Plans as far ahead as allowed, sends, and settles what comes back, until the runner is gone."""
@@ -62,12 +72,12 @@ class StepLoop:
         """Returns the next step, if the runner may have one and there is something to do."""
         if not self._session.may_plan:
             return None
-        now = time.monotonic()
+        now = self._clock()
         plan = self._planner.plan(now)
         self._metrics.note_preempted(self._planner.preempted)
         if plan is not None:
             self._session.note_sent(plan, now)
-            self._metrics.note_planned(plan, time.monotonic() - now)
+            self._metrics.note_planned(plan, self._clock() - now)
         return plan
 
     async def news(self) -> None:
@@ -77,7 +87,7 @@ class StepLoop:
 
     def settle(self, answer: StepOutcome | TransferReport) -> None:
         """Applies one answer of the runner."""
-        now = time.monotonic()
+        now = self._clock()
         if isinstance(answer, TransferReport):
             self._settle_transfer(answer, now)
             return

@@ -17,7 +17,8 @@ class PendingLoad:
 
     first_block: int
     end_block: int
-    give_up_at: float
+    give_up_at: float | None = None
+    """Known once the runner has begun: steps that were planned earlier take as long as they take."""
     outstanding: int = 0
     arrived: set[int] = field(default_factory=set)
 

@@ -16,6 +16,11 @@ from services.scheduler.transfers import (
     ValueRef,
 )
 
+# Below this, computing is usually faster than loading.
+SLOW_BYTES_PER_SECOND = 100e6
+# The runner keeps to the time limit by itself; this much later it is not believed to do so any more.
+GRACE_SECONDS = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class PublishRange:
@@ -56,7 +61,7 @@ def is_fetched_for_another(session: RunnerSession, request: Request, offer: Offe
     return session.transfers.is_loading(session.key_chain(request).keys(request.tokens, hit + 1)[hit])
 
 
-def order_loads(session: RunnerSession, residency: Residency, end_block: int, now: float, seconds: float) -> None:
+def order_loads(session: RunnerSession, residency: Residency, end_block: int, seconds: float) -> None:
     """Orders the stored blocks after those that the runner holds itself, up to end_block."""
     request = residency.request
     stored = request.stored
@@ -64,8 +69,7 @@ def order_loads(session: RunnerSession, residency: Residency, end_block: int, no
     size = session.pool.block_tokens
     keys = session.key_chain(request).keys(request.tokens, end_block)
     first_block = residency.planned // size
-    # The runner keeps to its own time limit; ours is for a runner that says nothing, and for steps before the load.
-    residency.load = PendingLoad(first_block, end_block, now + 2 * seconds)
+    residency.load = PendingLoad(first_block, end_block)
     residency.loaded_from = residency.planned
     position = 0
     for run in stored.runs:
@@ -83,11 +87,19 @@ def order_loads(session: RunnerSession, residency: Residency, end_block: int, no
                     token_ids=tuple(request.tokens[start * size : end * size]),
                     residency=residency,
                     first_block=start,
-                    timeout_seconds=seconds,
+                    timeout_seconds=seconds + len(placed) * session.identity.kv.block_bytes / SLOW_BYTES_PER_SECOND,
                 )
             )
             residency.load.outstanding += 1
         position += run.blocks
+
+
+def note_loads_started(orders: list[LoadOrder], now: float) -> None:
+    """Starts the clock of loads whose plan the runner has answered."""
+    for order in orders:
+        load = order.residency.load
+        if load is not None and not order.residency.is_released:
+            load.give_up_at = max(load.give_up_at or now, now + order.timeout_seconds + GRACE_SECONDS)
 
 
 def note_load_ended(session: RunnerSession, order: LoadOrder, report: TransferReport) -> bool:

@@ -9,7 +9,7 @@ from services.scheduler.ending import end_request
 from services.scheduler.request import FinishReason, Phase, Request
 from services.scheduler.residency import Residency
 from services.scheduler.runner_session import RunnerSession
-from services.scheduler.second_level_order import PublishRange, take_publishable
+from services.scheduler.second_level_order import PublishRange, note_loads_started, take_publishable
 from services.scheduler.stage_clock import Stage
 from services.scheduler.step_plan import Plan, StepOutcome
 
@@ -36,6 +36,7 @@ def settle_step(session: RunnerSession, outcome: StepOutcome, now: float) -> Set
     if len(outcome.slots) != len(outcome.token_ids):
         raise ProtocolViolation(f"{len(outcome.slots)} slots with {len(outcome.token_ids)} tokens")
     settled = Settled(session.in_flight.popleft())
+    note_loads_started(settled.plan.loads, now)
     sampled = dict(zip(outcome.slots, outcome.token_ids, strict=True))
     failures = {failure.slot: failure for failure in outcome.failures}
     block_tokens = session.pool.block_tokens

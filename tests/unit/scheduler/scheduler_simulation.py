@@ -14,7 +14,7 @@ from services.scheduler.batch import BatchPlanner, BatchRules
 from services.scheduler.block_keys import Digest, sha256, usable_blocks
 from services.scheduler.config import SchedulerConfig
 from services.scheduler.fleet import Fleet
-from services.scheduler.loop import StepLoop
+from services.scheduler.loop import LoopSurroundings, StepLoop
 from services.scheduler.messages import outcome_from, plan_message, report_from
 from services.scheduler.metrics import SchedulerMetrics
 from services.scheduler.request import FinishReason, Request, RequestSpec
@@ -156,7 +156,8 @@ class Simulation:
         async def never_called(plan: object) -> None:
             raise AssertionError
 
-        loop = StepLoop(session, planner, never_called, self.publisher, self.metrics)
+        around = LoopSurroundings(self.publisher, self.metrics, clock=lambda: self.now)
+        loop = StepLoop(session, planner, never_called, around)
         engine = ScriptedEngine(self.script, item.kv.block_tokens, item.kv.block_count, self.store)
         self.runners.append(SimulatedRunner(session, loop, engine))
         return self.runners[-1]

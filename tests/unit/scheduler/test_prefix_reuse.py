@@ -165,7 +165,8 @@ def test_a_load_that_takes_too_long_is_given_up_for_other_blocks() -> None:
     sim.run(until=lambda: bool(runner.held))
     load = request.residency.load if request.residency else None
     assert load is not None
-    runner.session.last_heard = load.give_up_at
+    assert load.give_up_at is not None
+    assert load.give_up_at < 1.0
     sim.fleet.tick(load.give_up_at)
     sim.run()
 
