@@ -70,7 +70,7 @@ def failures_shown() -> Iterator[None]:
         show_error(str(failure))
         raise typer.Exit(1) from None
     except HeadraceError as error:
-        lines = [f"{error.code} {error.reason}: {error.message}"]
+        lines = [f"{error.reason}: {error.message}"]
         lines += [f"  {violation.field}: {violation.description}" for violation in error.violations]
         show_error("\n".join(lines))
         raise typer.Exit(1) from None
