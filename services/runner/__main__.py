@@ -2,18 +2,21 @@
 
 import os
 
+from services.common.config import ProcessConfig, config_from_env
 from services.common.process import run_process
+from services.runner.config import PREFIX, RunnerConfig
 
 
-def start() -> None:
-    """Prepares the environment that torch reads when it is imported, then runs the process."""
-    # Threads that spin at the end of every operation take the cores from the other processes of this machine; on two
-    # shared cores a step was several times slower for it.
+async def main(process: ProcessConfig) -> None:
+    """Reads the settings before anything heavy is imported, so that a wrong one is reported at once."""
+    config = config_from_env(RunnerConfig, PREFIX)
+    # Read once, when torch is imported. Threads that spin at the end of every operation take the cores from the other
+    # processes of this machine; on two shared cores a step was several times slower for it.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from services.runner.wiring import main
+    from services.runner.wiring import serve_runner
 
-    run_process("runner", main)
+    await serve_runner(config, process)
 
 
 if __name__ == "__main__":
-    start()
+    run_process("runner", main)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from services.common.config import ConfigError
+from services.runner.l2.redis_url import parse_redis_url
 
 PREFIX = "HEADRACE_RUNNER_"
 
@@ -41,6 +42,8 @@ class RunnerConfig:
     def __post_init__(self) -> None:
         if not self.model:
             raise ConfigError(f"{PREFIX}MODEL is not set; give a model folder or a hub id")
+        if self.redis_url is not None:
+            parse_redis_url(self.redis_url)
         if self.dtype not in DTYPES:
             raise ConfigError(f"{PREFIX}DTYPE={self.dtype!r} is not supported; use {', '.join(DTYPES)}")
         for name in ("block_tokens", "kv_cache_mib", "step_tokens", "sequence_slots", "threads", "step_span_every"):

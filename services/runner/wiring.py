@@ -9,14 +9,13 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from services.common.bind import require_safe_bind
-from services.common.config import ProcessConfig, config_from_env
+from services.common.config import ProcessConfig
 from services.common.process import GrpcServer, serve_metrics, wait_for_shutdown
 from services.runner.attach import LinkConfig, SchedulerLink
 from services.runner.build import ReadyEngine, build_engine
-from services.runner.config import PREFIX, RunnerConfig
+from services.runner.config import RunnerConfig
 from services.runner.device import Device, open_device
 from services.runner.l2.orders import L2Config, LayoutIdentity
-from services.runner.l2.redis_url import parse_redis_url
 from services.runner.l2.transfers import L2Transfers
 from services.runner.load_progress import LoadingStopped, LoadProgress
 from services.runner.metrics import RunnerMetrics
@@ -40,17 +39,14 @@ class _Parts:
     thread: ModelThread
 
 
-async def main(process: ProcessConfig) -> None:
+async def serve_runner(config: RunnerConfig, process: ProcessConfig) -> None:
     """Loads the model, attaches to the scheduler, works until SIGTERM."""
-    config = config_from_env(RunnerConfig, PREFIX)
     require_safe_bind(
         config.listen,
         is_authenticated=process.cluster_token is not None,
         allow_insecure=process.allow_insecure_bind,
         way_out="set HEADRACE_PROCESS_CLUSTER_TOKEN",
     )
-    if config.redis_url is not None:
-        parse_redis_url(config.redis_url)  # a wrong one is reported before the model is loaded
     device = open_device(config.device)
     registry = CollectorRegistry()
     server = GrpcServer(process, [], is_internal=True)

@@ -70,8 +70,7 @@ async def test_a_killed_runner_is_replaced_and_its_blocks_come_back_from_redis(
     tiny_model: Path, short_folder: Path, valkey: ValkeyServer
 ) -> None:
     async with serving(short_folder, valkey.url) as kvstore_stub:
-        kvstore = next(short_folder.glob("k*.sock"))
-        assert kvstore_stub is not None
+        kvstore = next(short_folder.glob("k*.sock"))  # noqa: ASYNC240 - a folder with three files
         config = SchedulerConfig(kvstore=f"unix:{kvstore}", **PATIENT)
         async with local_scheduler(short_folder, config) as scheduler:
             first = RunnerProcess(short_folder, tiny_model, scheduler.address, REDIS_URL=valkey.url)
@@ -94,7 +93,7 @@ async def test_a_killed_runner_is_replaced_and_its_blocks_come_back_from_redis(
 async def stored(kvstore: Any, blocks: int) -> None:
     """Waits until so many blocks are visible in the kvstore."""
     async with asyncio.timeout(30):
-        while (await kvstore.usage("tenant")).blocks < blocks:
+        while (await kvstore.usage("tenant")).blocks < blocks:  # noqa: ASYNC110 - a state, not an event
             await asyncio.sleep(0.02)
 
 
