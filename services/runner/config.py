@@ -33,7 +33,7 @@ class RunnerConfig:
     step_tokens: int = 512
     sequence_slots: int = 64
     threads: int | None = None
-    """CPU threads of the model; absent: all cores."""
+    """CPU threads of the model; absent: all cores that it may use."""
     redis_url: str | None = None
     """The second-level cache; absent: none."""
     step_span_every: int = 100

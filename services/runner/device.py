@@ -1,5 +1,6 @@
 """What the runner asks of the device that it computes on."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -9,9 +10,10 @@ import torch
 
 from services.common.config import ConfigError
 
-# One page of the control group's files; absent outside Linux and outside containers.
+# The control group's files; absent outside Linux and outside containers.
 _MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")
 _MEMORY_CURRENT = Path("/sys/fs/cgroup/memory.current")
+_CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,22 @@ class Device(Protocol):
         """Measures now."""
 
 
+def count_cores(quota_file: Path = _CPU_QUOTA) -> int:
+    """Returns the cores that this process may use, within the container's quota if there is one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = quota_file.read_text().split()
+        return max(min(cores, round(int(quota) / int(period))), 1)
+    except (OSError, ValueError):
+        return cores
+
+
 class CpuDevice:
     """The cores and the memory of this machine, or of this container."""
 
     def __init__(self) -> None:
         self.torch_device = torch.device("cpu")
+        self._cores = count_cores()
         self._process = psutil.Process()
         self._process.cpu_percent()
 
@@ -54,7 +67,7 @@ class CpuDevice:
 
     def read(self) -> DeviceReading:
         """Measures this process: its share of the cores since the last reading, and its resident memory."""
-        share = self._process.cpu_percent() / 100 / (psutil.cpu_count() or 1)
+        share = self._process.cpu_percent() / 100 / self._cores
         return DeviceReading(min(share, 1.0), int(self._process.memory_info().rss))
 
 

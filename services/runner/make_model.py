@@ -62,6 +62,9 @@ def make_model(shape: str, folder: Path, *, seed: int = 0, dtype: torch.dtype = 
     model = auto_model.from_config(config, dtype=dtype)
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder)
+    # Written for the owner only; another user, of a container say, shall read it too.
+    for path in folder.glob("*.safetensors"):
+        path.chmod(0o644)
     _write_tokenizer(folder, settings["vocab_size"], settings["max_position_embeddings"])
     generation = {"eos_token_id": list(_special_ids(settings["vocab_size"])[::2]), "bos_token_id": end}
     (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n", encoding="utf-8")

@@ -194,7 +194,8 @@ def _fixed_rope_limits(text_config: Any) -> list[int]:
     limits = []
     for settings in nested:
         if settings.get("rope_type") in ("dynamic", "longrope"):
-            original = settings.get("original_max_position_embeddings")
+            name = "original_max_position_embeddings"
+            original = settings.get(name) or getattr(text_config, name, None)
             limits.append(int(original or text_config.max_position_embeddings))
     return limits
 

@@ -66,8 +66,8 @@ class Attachment:
 class ModelThread:
     """One thread for everything that touches the model."""
 
-    def __init__(self, threads: int | None) -> None:
-        self._pool = ThreadPoolExecutor(1, "model", lambda: torch.set_num_threads(threads) if threads else None)
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(1, "model", lambda: torch.set_num_threads(threads))
 
     async def run(self, function: Callable[[], T]) -> T:
         """Runs a function behind everything that is queued already."""

@@ -14,7 +14,7 @@ from services.common.process import GrpcServer, serve_metrics, wait_for_shutdown
 from services.runner.attach import LinkConfig, SchedulerLink
 from services.runner.build import ReadyEngine, build_engine
 from services.runner.config import RunnerConfig
-from services.runner.device import Device, open_device
+from services.runner.device import Device, count_cores, open_device
 from services.runner.l2.orders import L2Config, LayoutIdentity
 from services.runner.l2.transfers import L2Transfers
 from services.runner.load_progress import LoadingStopped, LoadProgress
@@ -50,7 +50,9 @@ async def serve_runner(config: RunnerConfig, process: ProcessConfig) -> None:
     device = open_device(config.device)
     registry = CollectorRegistry()
     server = GrpcServer(process, [], is_internal=True)
-    parts = _Parts(config, process, device, RunnerMetrics(registry), server, ModelThread(config.threads))
+    parts = _Parts(
+        config, process, device, RunnerMetrics(registry), server, ModelThread(config.threads or count_cores())
+    )
     shutdown = asyncio.create_task(wait_for_shutdown())
     stop_metrics = serve_metrics(config.metrics_listen, registry)
     try:

@@ -1,10 +1,12 @@
 """Settings of a runner are checked before anything is loaded."""
 
+from pathlib import Path
+
 import pytest
 
 from services.common.config import ConfigError, config_from_env
 from services.runner.config import PREFIX, RunnerConfig
-from services.runner.device import CpuDevice, open_device
+from services.runner.device import CpuDevice, count_cores, open_device
 from services.runner.pool_size import FEWEST_BLOCKS, PoolWish, count_blocks
 
 MIB = 1024 * 1024
@@ -39,6 +41,14 @@ def test_the_cpu_tells_its_load_and_memory() -> None:
     assert 0 <= reading.utilization <= 1
     assert reading.memory_used_bytes > MIB
     assert device.free_bytes() > MIB
+
+
+def test_a_container_s_quota_limits_the_cores(tmp_path: Path) -> None:
+    quota = tmp_path / "cpu.max"
+    unlimited = count_cores(quota)
+    for text, cores in (("max 100000", unlimited), ("100000 100000", 1), ("20000 100000", 1)):
+        quota.write_text(text)
+        assert count_cores(quota) == cores
 
 
 def wish(kv_cache_mib: int | None = None, free_mib: int = 1000, slots: int = 4) -> PoolWish:
