@@ -58,7 +58,7 @@ async def run_load(address: str, workload: Workload) -> LoadReport:
 
 
 async def _one(
-    stub: inference_pb2_grpc.InferenceServiceAsyncStub, prompt: list[int], workload: Workload, started: float
+    stub: "inference_pb2_grpc.InferenceServiceAsyncStub", prompt: list[int], workload: Workload, started: float
 ) -> tuple[int, float]:
     request = inference_pb2.GenerateRequest(
         prompt=inference_pb2.Prompt(token_ids=inference_pb2.TokenIds(ids=prompt)),

@@ -218,18 +218,6 @@ async def test_a_runner_that_breaks_the_protocol_is_sent_away_with_the_reason(fo
             await empty.read()
 
 
-async def test_refusals_reach_the_gateway_with_reason_and_numbers(folder: Path) -> None:
-    async with local_scheduler(folder) as scheduler, ScriptedRunner(scheduler.address) as runner:
-        await runner.attached.wait()
-        async with gateway(scheduler.address) as gate:
-            with pytest.raises(grpc.aio.AioRpcError) as failure:
-                await gate.ask([5] * 250, 100)
-        error = from_rpc_error(failure.value)
-        assert error.reason == "CONTEXT_LENGTH_EXCEEDED"
-        assert "350" in error.message
-        assert sample(scheduler.registry, "refusals_total", reason="CONTEXT_LENGTH_EXCEEDED") == 1
-
-
 async def test_a_request_waits_for_the_first_runner_and_is_checked_when_it_comes(folder: Path) -> None:
     async with local_scheduler(folder) as scheduler, gateway(scheduler.address) as gate:
         right, wrong = await gate.open(PROMPT, 5), await gate.open(PROMPT, 5, model="other")
