@@ -12,6 +12,7 @@ import time
 import uuid
 from collections.abc import Mapping
 
+import uvloop
 from prometheus_client import CollectorRegistry
 
 from benchmarks.load import Workload
@@ -19,7 +20,7 @@ from headrace.v1.generation_pb2 import SamplingParams
 from services.common.config import ProcessConfig
 from services.runner.build import ReadyEngine, build_engine
 from services.runner.config import RunnerConfig
-from services.runner.device import Device, open_device
+from services.runner.device import Device, count_cores, open_device
 from services.runner.load_progress import LoadProgress
 from services.runner.plan_executor import Attachment, ModelThread, NoTransfers, PlanExecutor
 from services.runner.step import StepOutcome
@@ -27,7 +28,7 @@ from services.runner.step_messages import Introduction, hello_to_proto, plan_fro
 from services.scheduler.__main__ import build_parts
 from services.scheduler.batch import BatchPlanner, BatchRules
 from services.scheduler.config import SchedulerConfig
-from services.scheduler.loop import StepLoop
+from services.scheduler.loop import LoopSurroundings, StepLoop
 from services.scheduler.messages import identity_from, outcome_from, plan_message
 from services.scheduler.request import CachePolicy, Request, RequestSpec
 from services.scheduler.runner_session import RunnerSession
@@ -55,7 +56,7 @@ class Colocated:
         parts = self._parts
         rules = BatchRules(parts.config.load_seconds, parts.fleet.is_elsewhere)
         planner = BatchPlanner(self._session, parts.queue, rules)
-        loop = StepLoop(self._session, planner, self._send, parts.second_level, parts.metrics)
+        loop = StepLoop(self._session, planner, self._send, LoopSurroundings(parts.second_level, parts.metrics))
         return asyncio.create_task(loop.run())
 
     async def _send(self, plan: Plan) -> None:
@@ -103,7 +104,7 @@ async def main(arguments: argparse.Namespace) -> None:
     """Builds the engine, says that it is ready, and runs once for every line of input."""
     config = RunnerConfig(model=arguments.model)
     device = open_device(config.device)
-    thread = ModelThread(config.threads)
+    thread = ModelThread(config.threads or count_cores())
     ready = await thread.run(lambda: build_engine(config, device, LoadProgress(config.model)))
     workload = Workload(
         arguments.concurrency, arguments.prompt_tokens, arguments.output_tokens, ready.identity.vocabulary_size
@@ -128,4 +129,5 @@ if __name__ == "__main__":
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--output-tokens", type=int, default=128)
-    asyncio.run(main(parser.parse_args()))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main(parser.parse_args()))

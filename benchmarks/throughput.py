@@ -6,6 +6,7 @@ python -m benchmarks.throughput --model DIR
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -26,7 +27,11 @@ class JoinedArm:
         options = ["--model", arguments.model, "--concurrency", str(arguments.concurrency)]
         options += ["--prompt-tokens", str(arguments.prompt_tokens), "--output-tokens", str(arguments.output_tokens)]
         command = [sys.executable, "-m", "benchmarks.colocated", *options]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        # As services/runner/__main__.py sets it before torch is imported.
+        environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self.vocabulary_size = int(self._answer()["vocabulary_size"])
 
     def run(self) -> float:

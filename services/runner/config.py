@@ -1,6 +1,7 @@
 """What a runner is told by its environment: HEADRACE_RUNNER_*."""
 
-from dataclasses import dataclass
+import socket
+from dataclasses import dataclass, field
 
 from services.common.config import ConfigError
 from services.runner.l2.redis_url import parse_redis_url
@@ -18,7 +19,8 @@ class RunnerConfig:
     """A folder, or a hub id such as org/name. Required."""
     model_name: str | None = None
     """The name that clients ask for; absent: the hub id or the folder's name."""
-    id: str = "runner-0"
+    id: str = field(default_factory=socket.gethostname)
+    """Unique among the runners of a scheduler; absent: the host's name, which is a container's or pod's own."""
     listen: tuple[str, ...] = ("127.0.0.1:50053",)
     """Health only: a runner dials its scheduler, nobody dials a runner."""
     metrics_listen: str = "127.0.0.1:9093"

@@ -20,7 +20,7 @@ EDGES = {
     "gateway": "__main__ admin_servicer admission directory_poller from_proto gateway generation request_record"
     " scheduler_client servicer submission tokenizer http/*",
     "scheduler": "__main__ attachment messages second_level servicer",
-    "runner": "__main__ attach attention_check build device engine fast_linear kv_pool make_model model_loader paged_attention"
+    "runner": "__main__ attach build device engine fast_linear kv_pool make_model model_loader paged_attention"
     " plan_executor sampling self_check step_messages l2/*",
     "kvstore": "__main__ redis_index servicer",
 }

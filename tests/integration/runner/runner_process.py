@@ -23,6 +23,7 @@ class RunnerProcess:
         self.health_address = f"unix:{folder}/runner.sock"
         self.log_path = folder / "runner.log"
         given = {
+            "ID": "runner-0",
             "MODEL": str(model),
             "SCHEDULER": scheduler,
             "LISTEN": self.health_address,
