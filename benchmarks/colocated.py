@@ -54,7 +54,7 @@ class Colocated:
     def start(self) -> asyncio.Task[None]:
         """Runs the step loop until the task is cancelled."""
         parts = self._parts
-        rules = BatchRules(parts.config.load_seconds, parts.fleet.is_elsewhere)
+        rules = BatchRules(parts.config.load_seconds, parts.fleet.is_elsewhere, parts.fleet.wake_others)
         planner = BatchPlanner(self._session, parts.queue, rules)
         loop = StepLoop(self._session, planner, self._send, LoopSurroundings(parts.second_level, parts.metrics))
         return asyncio.create_task(loop.run())

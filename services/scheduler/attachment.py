@@ -73,7 +73,7 @@ class Attachment:
         async def send(plan: Plan) -> None:
             await self._context.write(plan_message(plan, session.epoch))
 
-        rules = BatchRules(parts.config.load_seconds, parts.fleet.is_elsewhere)
+        rules = BatchRules(parts.config.load_seconds, parts.fleet.is_elsewhere, parts.fleet.wake_others)
         planner = BatchPlanner(session, parts.queue, rules)
         return StepLoop(session, planner, send, LoopSurroundings(parts.second_level, parts.metrics))
 

@@ -22,6 +22,8 @@ class BatchRules:
     load_seconds: float
     is_elsewhere: Callable[[RunnerSession, Request], bool]
     """Whether another runner is the better place, and has room."""
+    wake_others: Callable[[RunnerSession], None]
+    """Lets the other runners' loops look at the queue."""
 
 
 class BatchPlanner:
@@ -33,6 +35,7 @@ class BatchPlanner:
         self._rules = rules
         self._plan = session.open_plan()
         self._budget = 0
+        self._admitted = 0
         self.preempted: list[Request] = []
 
     def plan(self, now: float) -> Plan | None:
@@ -40,10 +43,14 @@ class BatchPlanner:
         session = self._session
         self._plan = plan = session.open_plan()
         self._budget = session.identity.step_tokens
+        self._admitted = 0
         self.preempted = []
         self._make_room_for_urgent(now)
         self._plan_running(now)
         self._admit(now)
+        if self._queue and (self._admitted or self.preempted):
+            # What was left to this runner may be theirs now. A loop that changes nothing wakes nobody.
+            self._rules.wake_others(session)
         plan.loads, plan.publishes = session.transfers.start_all()
         plan.finished_slots, session.finished_slots = session.finished_slots, []
         return None if plan.is_empty else plan
@@ -121,6 +128,7 @@ class BatchPlanner:
                 position += 1
                 continue
             queue.remove(request)
+            self._admitted += 1
             self._start(request, session.place(request, offer), now)
 
     def _start(self, request: Request, residency: Residency, now: float) -> None:

@@ -104,6 +104,12 @@ class Fleet:
         for session in self.sessions:
             session.news.set()
 
+    def wake_others(self, session: RunnerSession) -> None:
+        """Lets every other runner's loop look at the queue."""
+        for other in self.sessions:
+            if other is not session:
+                other.news.set()
+
     def is_elsewhere(self, session: RunnerSession, request: Request) -> bool:
         """Tells whether another runner is the better place and has room."""
         if len(self.sessions) == 1:
@@ -133,6 +139,7 @@ class Fleet:
             else:
                 self._expire_loads(session, now)
         self._expire_waiting(now)
+        self._wake_idle()
         wait = self._config.runner_wait_seconds
         self._departures = {key: item for key, item in self._departures.items() if now - item.at < 2 * wait}
 
@@ -148,6 +155,14 @@ class Fleet:
             request.phase = Phase.QUEUED
             request.clock.enter(Stage.QUEUE, now, "LOAD_TIMEOUT")
             self._queue.add(request)
+            self.wake()
+
+    def _wake_idle(self) -> None:
+        """Lets runners without work look at the queue: which one is best changes with every step of the others."""
+        if self._queue:
+            for session in self.sessions:
+                if not session.in_flight:
+                    session.news.set()
 
     def _expire_waiting(self, now: float) -> None:
         wait = self._config.runner_wait_seconds

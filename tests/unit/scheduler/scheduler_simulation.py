@@ -100,15 +100,18 @@ class SimulatedRunner:
     held: list[step_pb2.TransferResult] = field(default_factory=list)
 
     def plan_ahead(self) -> None:
-        """Sends plans until the scheduler has no more to say."""
-        while (plan := self.loop.plan()) is not None:
-            self.wire.append(plan_message(plan, self.session.epoch).plan)
+        """Sends plans until the loop would fall asleep; one that nobody wakes sleeps on, as the real one does."""
+        while self.session.news.is_set():
+            self.session.news.clear()
+            while (plan := self.loop.plan()) is not None:
+                self.wire.append(plan_message(plan, self.session.epoch).plan)
 
     def answer(self) -> bool:
         """Executes the oldest plan on the wire; tells whether there was one."""
         if not self.wire:
             return False
         result, transfers = self.engine.execute(self.wire.pop(0))
+        self.session.news.set()
         self.loop.settle(outcome_from(result))
         self.held.extend(transfers)
         if not self.holds_transfers:
@@ -119,6 +122,7 @@ class SimulatedRunner:
         """Reports the transfers that have ended."""
         held, self.held = self.held, []
         for transfer in held:
+            self.session.news.set()
             self.loop.settle(report_from(transfer))
 
 
@@ -150,7 +154,7 @@ class Simulation:
     def attach(self, item: RunnerIdentity) -> SimulatedRunner:
         """Lets a runner say hello."""
         session = self.fleet.attach(item, self.now)
-        rules = BatchRules(self.config.load_seconds, self.fleet.is_elsewhere)
+        rules = BatchRules(self.config.load_seconds, self.fleet.is_elsewhere, self.fleet.wake_others)
         planner = BatchPlanner(session, self.queue, rules)
 
         async def never_called(plan: object) -> None:

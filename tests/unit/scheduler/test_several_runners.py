@@ -97,3 +97,82 @@ def test_a_long_cached_prefix_decides_between_runners() -> None:
 
     assert first.served_by == second.served_by
     assert second.cached_tokens_l1 == 48
+
+
+def test_a_preempted_request_goes_on_at_a_runner_that_sleeps() -> None:
+    sim = Simulation(identity("a", block_count=14))
+    first, second = (sim.submit([number + 5, *range(6, 15)], 40) for number in range(2))
+    sim.run(until=lambda: second.phase is Phase.DECODE)
+    idle = sim.attach(identity("b", block_count=14))
+    sim.run(until=lambda: second.preemptions == 1)
+    sim.step()
+
+    assert second.residency is not None
+    assert second.residency.session is idle.session
+    sim.run()
+    assert first.finish is second.finish is FinishReason.LENGTH
+    sim.check_idle()
+
+
+def test_a_request_that_finds_its_preferred_runner_full_starts_at_one_that_sleeps() -> None:
+    sim = Simulation(identity("a", sequence_slots=1), identity("b", sequence_slots=1))
+    # The one that does not hold the prefix plans first, and leaves both requests to the other one.
+    sim.runners.reverse()
+    prompt = list(range(5, 55))
+    sim.submit(prompt, 2)
+    sim.run()
+    requests = [sim.submit([*prompt, number], 30) for number in (3, 4)]
+    for _ in range(3):
+        sim.step()
+
+    assert all(request.residency is not None for request in requests)
+    sim.run()
+    sim.check_idle()
+
+
+def test_loops_with_nothing_to_do_fall_asleep_while_requests_wait() -> None:
+    sim = Simulation(identity("a", sequence_slots=1), identity("b", sequence_slots=1))
+    for number in range(6):
+        sim.submit([number + 5] * 9, 30)
+    sim.step()
+    sim.step()
+    for runner in sim.runners:
+        runner.plan_ahead()
+
+    assert len(sim.queue) == 4
+    assert not any(runner.session.news.is_set() for runner in sim.runners)
+
+
+def test_the_clock_wakes_idle_runners_while_requests_wait() -> None:
+    sim = Simulation(identity("a"))
+    sim.step()
+    request = sim.submit([5] * 9, 3)
+    # However it came about: a request that could start, and nobody who looks.
+    sim.runners[0].session.news.clear()
+    sim.run()
+    assert request.phase is Phase.QUEUED
+    sim.fleet.tick(sim.now)
+    sim.run()
+
+    assert request.finish is FinishReason.LENGTH
+
+
+def test_a_request_whose_load_took_too_long_goes_on_at_a_runner_that_sleeps() -> None:
+    sim = Simulation(identity("a", has_l2=True))
+    prompt = list(range(5, 25))
+    sim.submit(prompt, 2)
+    sim.run()
+    sim.lose(sim.runners[0])
+    slow = sim.attach(identity("a", has_l2=True))
+    slow.holds_transfers = True
+    request = sim.submit(prompt, 4)
+    sim.run(until=lambda: bool(slow.held))
+    idle = sim.attach(identity("b", sequence_slots=1))
+    sim.step()
+    load = request.residency.load if request.residency else None
+    assert load is not None
+    assert load.give_up_at is not None
+    sim.fleet.tick(load.give_up_at)
+
+    assert request.phase is Phase.QUEUED
+    assert idle.session.news.is_set()
