@@ -17,5 +17,5 @@ def restart(
     with failures_shown():
         chosen = data_dir_of(data_dir)
         state = running_instance(chosen)
-        pid = restart_service(chosen, state, service)
+        pid = restart_service(chosen, state, service, typer.echo)
         typer.echo(f"{service} serves again, pid {pid}")

@@ -23,6 +23,12 @@ class Death:
     lived_seconds: float
     log_tail: tuple[str, ...]
 
+    @property
+    def was_asked(self) -> bool:
+        """Whether it ended because somebody told it to, such as `headrace restart`."""
+        # A signal that comes before the process has a handler for it ends it by that signal.
+        return self.exit_code in (0, -signal.SIGTERM)
+
     def describe(self) -> str:
         """Names the child, how it ended, and what it said last."""
         how = f"exit code {self.exit_code}" if self.exit_code >= 0 else f"signal {_signal_name(-self.exit_code)}"
@@ -81,6 +87,7 @@ class Child:
             return
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGTERM)
+            self._process.send_signal(signal.SIGCONT)  # a stopped process would not see the request
         try:
             await asyncio.wait_for(self._process.wait(), grace_seconds)
         except TimeoutError:

@@ -11,6 +11,7 @@ from headrace.local.failure import LocalFailure
 from headrace.local.news import Failed
 from headrace.local.plan import UpOptions, plan_stack
 from headrace.local.ports import Ports, require_free
+from headrace.local.restarting import TRY_AGAIN_SIGNAL
 from headrace.local.state import read_state
 from headrace.local.supervisor import Supervisor, Tell
 
@@ -36,6 +37,7 @@ async def _run(options: UpOptions, data_dir: DataDir, sockets: Path, tell: Tell,
     token = secrets.token_hex(16)
     data_dir.write_secret(data_dir.cluster_token_file, token)
     supervisor = Supervisor(plan_stack(options, data_dir, sockets, token), data_dir, sockets, tell)
+    asyncio.get_running_loop().add_signal_handler(TRY_AGAIN_SIGNAL, supervisor.try_again)
     try:
         if await _unless_stopped(supervisor.start(options.ready_seconds), stop_asked):
             await _unless_stopped(supervisor.watch(), stop_asked)

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from headrace.local.data_dir import DataDir
@@ -63,10 +63,20 @@ class StackPlan:
         """Returns a service by name."""
         return next(service for service in self.services if service.name == name)
 
-    def stop_order(self) -> list[str]:
-        """Names the services in the order in which they are ended."""
-        names = [service.name for service in self.services]
-        return sorted(names, key=lambda name: _STOP_ORDER.index("runner" if name.startswith("runner-") else name))
+    def can_serve_without(self, lost: Collection[str]) -> bool:
+        """Tells whether the instance is worth anything without these: every vital service and one runner are left."""
+        left = [service.name for service in self.services if service.name not in lost]
+        has_vital = all(not service.is_vital for service in self.services if service.name in lost)
+        return has_vital and any(_kind(name) == "runner" for name in left)
+
+
+def stop_order(names: Iterable[str]) -> list[str]:
+    """Sorts services into the order in which they are ended."""
+    return sorted(names, key=lambda name: _STOP_ORDER.index(_kind(name)))
+
+
+def _kind(name: str) -> str:
+    return "runner" if name.startswith("runner-") else name
 
 
 def resolve_model(model: str) -> str:

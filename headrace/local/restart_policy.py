@@ -1,4 +1,4 @@
-"""When a dead service is started again, and when that is given up."""
+"""When a service that ended is started again, and when that is given up."""
 
 import dataclasses
 
@@ -14,10 +14,12 @@ class RestartPolicy:
 
     quick_deaths: int = 0
 
-    def pause_after(self, lived_seconds: float) -> float | None:
-        """Returns how long to wait before the next start, or None to give up."""
-        if lived_seconds >= _QUICK_SECONDS:
+    def pause_after(self, served_seconds: float, *, was_asked: bool = False) -> float | None:
+        """Returns how long to wait before the next start, or None to give up; an end on request is no death."""
+        if served_seconds >= _QUICK_SECONDS:
             self.quick_deaths = 0
+        if was_asked:
+            return _FIRST_PAUSE_SECONDS
         self.quick_deaths += 1
         if self.quick_deaths >= QUICK_DEATHS:
             return None

@@ -49,6 +49,8 @@ class ServiceState:
     http_address: str | None = None
     metrics_address: str | None = None
     restarts: int = 0
+    is_given_up: bool = False
+    """Whether it died too often in a row, so that it is started again only on request."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,9 +84,13 @@ def write_state(path: Path, state: InstanceState) -> None:
 def read_state(path: Path) -> InstanceState | None:
     """Reads the file; None where nothing was recorded."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_bytes()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise LocalFailure(
+            f"cannot use the data directory {path.parent}: {error.strerror}; choose another --data-dir"
+        ) from error
     try:
         return _from_json(json.loads(text))
     except (ValueError, KeyError, TypeError) as error:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from headrace.local.first_answer import ask
 from headrace.local.health import Health, check_health
 from headrace.local.log_file import LogFile
 from headrace.local.news import News, Notice, Phase, Serving
-from headrace.local.plan import ServiceSpec, StackPlan
+from headrace.local.plan import ServiceSpec, StackPlan, stop_order
 from headrace.local.restart_policy import QUICK_DEATHS, RestartPolicy
 from headrace.local.state import InstanceState, ProcessId, ServiceState, write_state
 
@@ -43,6 +44,13 @@ class _Service:
     child: Child | None = None
     restarts: int = 0
     policy: RestartPolicy = dataclasses.field(default_factory=RestartPolicy)
+    serving_since: float | None = None
+    is_given_up: bool = False
+    wanted_again: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+
+    def served_seconds(self) -> float:
+        """Returns how long the child has been healthy; loading does not count."""
+        return 0.0 if self.serving_since is None else time.monotonic() - self.serving_since
 
 
 class Supervisor:
@@ -69,8 +77,13 @@ class Supervisor:
         self._is_ready = True
         self._record()
 
+    def try_again(self) -> None:
+        """Starts what was given up once more, and forgets how often it died."""
+        for service in self._services.values():
+            service.wanted_again.set()
+
     async def watch(self) -> None:
-        """Restarts what dies; raises ServiceDied when a vital service cannot be kept running."""
+        """Restarts what dies; raises ServiceDied when nothing can be served without what was given up."""
         try:
             async with asyncio.TaskGroup() as group:
                 for service in self._services.values():
@@ -80,7 +93,7 @@ class Supervisor:
 
     async def stop(self) -> None:
         """Ends every process, in order, and forgets the instance."""
-        for name in self._plan.stop_order():
+        for name in stop_order(self._services):
             child = self._services[name].child
             if child is not None:
                 self._tell(Phase(name, "stopping"))
@@ -119,6 +132,7 @@ class Supervisor:
 
     async def _start_child(self, service: _Service) -> None:
         self._tell(Phase(service.spec.name, "starting"))
+        service.serving_since = None
         service.child = await Child.start(service.spec, service.log)
         self._record()
 
@@ -130,6 +144,7 @@ class Supervisor:
                 self._tell(Phase(service.spec.name, "loading", event))
                 shown = event
             await asyncio.sleep(_POLL_SECONDS)
+        service.serving_since = time.monotonic()
         self._tell(Phase(service.spec.name, "ready"))
 
     async def _answer_once(self, timeout_seconds: float) -> None:
@@ -160,18 +175,31 @@ class Supervisor:
         name = service.spec.name
         while True:
             death = await self._child(service).wait()
-            pause = service.policy.pause_after(death.lived_seconds)
+            pause = service.policy.pause_after(service.served_seconds(), was_asked=death.was_asked)
             if pause is None:
-                if service.spec.is_vital:
-                    raise ServiceDied(death, f"gave up on {name} after {QUICK_DEATHS} quick deaths: ")
-                self._tell(Phase(name, "gave up", f"after {QUICK_DEATHS} quick deaths: {death.describe()}"))
-                return
-            self._tell(Phase(name, "restarting", f"in {pause:g} s: {death.describe()}"))
-            await asyncio.sleep(pause)
+                await self._give_up_until_wanted(service, death)
+            else:
+                why = "it ended as it was asked to" if death.was_asked else death.describe()
+                self._tell(Phase(name, "restarting", f"in {pause:g} s: {why}"))
+                await asyncio.sleep(pause)
             service.restarts += 1
             await self._start_child(service)
             with contextlib.suppress(ServiceDied):  # the next turn of the loop deals with it
                 await self._all_healthy([service], watched=[service])
+
+    async def _give_up_until_wanted(self, service: _Service, death: Death) -> None:
+        name, why = service.spec.name, f"after {QUICK_DEATHS} quick deaths"
+        service.is_given_up = True
+        given_up = [other.spec.name for other in self._services.values() if other.is_given_up]
+        if not self._plan.can_serve_without(given_up):
+            whom = name if service.spec.is_vital else f"{name}, the last runner,"
+            raise ServiceDied(death, f"gave up on {whom} {why}: ")
+        self._tell(Phase(name, "gave up", f"{why}; `headrace restart {name}` starts it again: {death.describe()}"))
+        service.wanted_again.clear()
+        self._record()
+        await service.wanted_again.wait()
+        service.is_given_up = False
+        service.policy = RestartPolicy()
 
     def _child(self, service: _Service) -> Child:
         assert service.child is not None, service.spec.name
@@ -197,6 +225,7 @@ class Supervisor:
                         http_address=spec.http_address,
                         metrics_address=spec.metrics_address,
                         restarts=service.restarts,
+                        is_given_up=service.is_given_up,
                     )
                 )
         state = InstanceState(

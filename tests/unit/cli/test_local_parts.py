@@ -134,6 +134,12 @@ def test_a_long_life_forgives_earlier_deaths() -> None:
     assert policy.pause_after(3600.0) == 0.25
 
 
+def test_an_end_on_request_is_no_death() -> None:
+    policy = RestartPolicy(quick_deaths=4)
+    assert [policy.pause_after(1.0, was_asked=True) for _ in range(6)] == [0.25] * 6
+    assert policy.pause_after(1.0) is None
+
+
 def test_a_log_tail_is_that_of_the_last_start_in_readable_form(tmp_path: Path) -> None:
     path = tmp_path / "runner-0.log"
     path.write_text("of the run before\n")

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.local.data_dir import DataDir
 from headrace.local.failure import LocalFailure
-from headrace.local.plan import StackPlan, UpOptions, plan_stack, resolve_model
+from headrace.local.plan import StackPlan, UpOptions, plan_stack, resolve_model, stop_order
 from services.common.config import ProcessConfig, config_from_env
 from services.gateway.config import GatewayConfig
 from services.kvstore.config import KvStoreConfig
@@ -55,7 +55,8 @@ def test_processes_start_suppliers_first_and_stop_clients_first(tmp_path: Path) 
         "runner-1",
         "gateway",
     ]
-    assert stack.stop_order() == ["gateway", "scheduler", "runner-0", "runner-1", "kvstore", "redis"]
+    order = stop_order(service.name for service in stack.services)
+    assert order == ["gateway", "scheduler", "runner-0", "runner-1", "kvstore", "redis"]
 
 
 def test_the_embedded_cache_has_no_tcp_port_and_no_file(tmp_path: Path) -> None:
@@ -86,6 +87,13 @@ def test_several_runners_share_the_cores(tmp_path: Path, monkeypatch: pytest.Mon
     stack = plan(tmp_path, runners=4)
     assert [stack.service(f"runner-{k}").environment["HEADRACE_RUNNER_THREADS"] for k in range(4)] == ["2"] * 4
     assert not stack.service("runner-0").is_vital
+
+
+def test_an_instance_is_worth_something_while_one_runner_and_every_vital_service_is_left(tmp_path: Path) -> None:
+    stack = plan(tmp_path, runners=2)
+    assert stack.can_serve_without(["redis", "kvstore", "runner-1"])
+    assert not stack.can_serve_without(["runner-0", "runner-1"])
+    assert not stack.can_serve_without(["gateway"])
 
 
 @pytest.mark.parametrize("model", ["./nowhere", "no-such-thing", "a/b/c"])

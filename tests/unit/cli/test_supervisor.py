@@ -14,6 +14,8 @@ from headrace.local.data_dir import DataDir
 from headrace.local.failure import LocalFailure
 from headrace.local.news import News, Phase, Serving
 from headrace.local.plan import ServiceSpec, StackPlan
+from headrace.local.restart_policy import QUICK_DEATHS
+from headrace.local.restarting import TRY_AGAIN_SIGNAL, restart_service
 from headrace.local.state import InstanceState, read_state
 from headrace.local.supervisor import ServiceDied, Supervisor
 
@@ -31,12 +33,13 @@ def free_port() -> int:
 class Stack:
     """A supervisor over fakes, and what it told."""
 
-    def __init__(self, root: Path, **arguments: list[str]) -> None:
+    def __init__(self, root: Path, names: tuple[str, ...] = NAMES, **arguments: list[str]) -> None:
         self.data_dir = DataDir(root / "data")
         self.data_dir.create()
         self.stops = root / "stops"
         self.told: list[News] = []
-        specs = tuple(self._spec(name, arguments.get(name.replace("-", "_"), [])) for name in NAMES)
+        self.said: list[str] = []
+        specs = tuple(self._spec(name, arguments.get(name.replace("-", "_"), [])) for name in names)
         plan = StackPlan(specs, model="a-model")
         self._news_came = asyncio.Event()
         self.supervisor = Supervisor(plan, self.data_dir, root, self._tell)
@@ -48,7 +51,7 @@ class Stack:
     def _spec(self, name: str, arguments: list[str]) -> ServiceSpec:
         port = free_port()
         command = (sys.executable, str(FAKE), name, str(port), "--stops", str(self.stops), *arguments)
-        return ServiceSpec(name, command, f"127.0.0.1:{port}", is_vital=name != "kvstore")
+        return ServiceSpec(name, command, f"127.0.0.1:{port}", is_vital=name in ("scheduler", "gateway"))
 
     def state(self) -> InstanceState:
         state = read_state(self.data_dir.state_file)
@@ -65,6 +68,10 @@ class Stack:
             while not condition():
                 self._news_came.clear()
                 await self._news_came.wait()
+
+    async def restart(self, name: str) -> int:
+        """Does what `headrace restart` does, in another thread as it is another process."""
+        return await asyncio.to_thread(restart_service, self.data_dir, self.state(), name, self.said.append)
 
     def phases(self, name: str) -> list[str]:
         return [news.phase for news in self.told if isinstance(news, Phase) and news.service == name]
@@ -160,4 +167,53 @@ async def test_the_others_go_on_without_a_cache_that_keeps_dying(tmp_path: Path)
     finally:
         if watching is not None:
             watching.cancel()
+        await stack.supervisor.stop()
+
+
+async def test_restarts_on_request_never_make_the_supervisor_give_up(tmp_path: Path) -> None:
+    stack = Stack(tmp_path)
+    watching = None
+    try:
+        await stack.supervisor.start(ready_seconds=30)
+        watching = asyncio.create_task(stack.supervisor.watch())
+        pids = {await stack.restart("gateway") for _ in range(QUICK_DEATHS)}
+        assert len(pids) == QUICK_DEATHS
+        assert not watching.done()
+    finally:
+        if watching is not None:
+            watching.cancel()
+        await stack.supervisor.stop()
+
+
+async def test_the_loss_of_the_last_of_several_runners_ends_the_instance(tmp_path: Path) -> None:
+    names = ("scheduler", "runner-0", "runner-1", "gateway")
+    stack = Stack(tmp_path, names, runner_0=["--fail-after-first"], runner_1=["--fail-after-first"])
+    try:
+        await stack.supervisor.start(ready_seconds=30)
+        for name in ("runner-0", "runner-1"):
+            os.kill(stack.pid(name), signal.SIGKILL)
+        with pytest.raises(ServiceDied, match=r"gave up on runner-[01], the last runner, after 5 quick deaths"):
+            await asyncio.wait_for(stack.supervisor.watch(), 30)
+        assert sum("gave up" in stack.phases(name) for name in ("runner-0", "runner-1")) == 1
+    finally:
+        await stack.supervisor.stop()
+
+
+async def test_what_was_given_up_starts_again_on_request_and_a_request_in_vain_says_so(tmp_path: Path) -> None:
+    stack = Stack(tmp_path, kvstore=["--fail-after-first"])
+    asyncio.get_running_loop().add_signal_handler(TRY_AGAIN_SIGNAL, stack.supervisor.try_again)
+    watching = None
+    try:
+        await stack.supervisor.start(ready_seconds=30)
+        watching = asyncio.create_task(stack.supervisor.watch())
+        os.kill(stack.pid("kvstore"), signal.SIGKILL)
+        with pytest.raises(LocalFailure, match="kvstore died again and again, so the supervisor has given it up"):
+            await stack.restart("kvstore")
+        (tmp_path / "kvstore.started").unlink()  # the cause is gone
+        assert await stack.restart("kvstore") == stack.pid("kvstore")
+        assert stack.said == ["kvstore had been given up after quick deaths; starting it again"]
+    finally:
+        if watching is not None:
+            watching.cancel()
+        asyncio.get_running_loop().remove_signal_handler(TRY_AGAIN_SIGNAL)
         await stack.supervisor.stop()
