@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headrace.client import Answer, AnswerStream, Client, GenerationOptions, ModelInfo, Piece, Turn, Usage
+    from headrace.client import Answer, AnswerStream, Client, ModelInfo, Piece, Usage
     from headrace.errors import (
         AuthenticationFailed,
         Cancelled,
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
         Overloaded,
         Unavailable,
     )
+    from headrace.request_messages import GenerationOptions, Turn
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "headrace.client": ("Answer", "AnswerStream", "Client", "GenerationOptions", "ModelInfo", "Piece", "Turn", "Usage"),
+    "headrace.client": ("Answer", "AnswerStream", "Client", "ModelInfo", "Piece", "Usage"),
     "headrace.errors": (
         "AuthenticationFailed",
         "Cancelled",
@@ -34,6 +35,7 @@ _HOME = {
         "Overloaded",
         "Unavailable",
     ),
+    "headrace.request_messages": ("GenerationOptions", "Turn"),
 }
 
 __all__ = [

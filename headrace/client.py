@@ -3,11 +3,21 @@
 import dataclasses
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import grpc
 
-from headrace.errors import raising_headrace_errors
+from headrace.errors import invalid_request, raising_headrace_errors
+from headrace.request_messages import (
+    GenerationOptions,
+    Turn,
+    call_metadata,
+    call_timeout,
+    cancel_message,
+    common_fields,
+    conversation_message,
+    prompt_message,
+)
 from headrace.v1 import generation_pb2 as gen
 from headrace.v1 import inference_pb2 as inf
 from headrace.v1.inference_pb2_grpc import InferenceServiceStub
@@ -22,37 +32,6 @@ _CHANNEL_OPTIONS = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
 ]
-
-_ROLES = {
-    "system": inf.ROLE_SYSTEM,
-    "developer": inf.ROLE_DEVELOPER,
-    "user": inf.ROLE_USER,
-    "assistant": inf.ROLE_ASSISTANT,
-    "tool": inf.ROLE_TOOL,
-}
-
-
-class Turn(TypedDict):
-    """One message of a conversation, as the OpenAI API writes it."""
-
-    role: str
-    content: str
-
-
-class GenerationOptions(TypedDict, total=False):
-    """How to generate; what is left out is the model's or the server's default."""
-
-    model: str
-    max_tokens: int
-    min_tokens: int
-    temperature: float
-    top_p: float
-    top_k: int
-    seed: int
-    stop: Sequence[str]
-    priority: int
-    request_id: str
-    timeout_seconds: float
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -129,9 +108,12 @@ class Client:
         local = address.startswith(("unix:", "127.", "localhost", "[::1]"))
         # A proxy of the environment is never meant for this machine itself.
         proxy = [("grpc.enable_http_proxy", 0)] if local else []
-        self._channel = grpc.insecure_channel(address, options=[*_CHANNEL_OPTIONS, *proxy])
+        self._metadata = call_metadata(api_key)
+        try:
+            self._channel = grpc.insecure_channel(address, options=[*_CHANNEL_OPTIONS, *proxy])
+        except UnicodeError as error:
+            raise invalid_request("address", f"{address!a} is not text that UTF-8 can carry") from error
         self._stub = InferenceServiceStub(self._channel)
-        self._metadata = (("authorization", f"Bearer {api_key}"),) if api_key else ()
 
     def __enter__(self) -> "Client":
         return self
@@ -145,30 +127,31 @@ class Client:
 
     def chat(self, conversation: str | Sequence[Turn], **options: Unpack[GenerationOptions]) -> Answer:
         """Answers a question or a conversation."""
-        request = inf.ChatRequest(conversation=_to_conversation(conversation), **_common(options))
+        request = inf.ChatRequest(conversation=conversation_message(conversation), **common_fields(options))
         with raising_headrace_errors():
             return _to_answer(self._stub.Chat(request, **self._call_options(options)))
 
     def stream_chat(self, conversation: str | Sequence[Turn], **options: Unpack[GenerationOptions]) -> AnswerStream:
         """Answers a question or a conversation piece by piece."""
-        request = inf.ChatRequest(conversation=_to_conversation(conversation), **_common(options))
+        request = inf.ChatRequest(conversation=conversation_message(conversation), **common_fields(options))
         return AnswerStream(self._stub.StreamChat(request, **self._call_options(options)))
 
     def generate(self, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]) -> Answer:
         """Continues a text, or token ids as they are."""
-        request = inf.GenerateRequest(prompt=_to_prompt(prompt), **_common(options))
+        request = inf.GenerateRequest(prompt=prompt_message(prompt), **common_fields(options))
         with raising_headrace_errors():
             return _to_answer(self._stub.Generate(request, **self._call_options(options)))
 
     def stream_generate(self, prompt: str | Sequence[int], **options: Unpack[GenerationOptions]) -> AnswerStream:
         """Continues a text, or token ids as they are, piece by piece."""
-        request = inf.GenerateRequest(prompt=_to_prompt(prompt), **_common(options))
+        request = inf.GenerateRequest(prompt=prompt_message(prompt), **common_fields(options))
         return AnswerStream(self._stub.StreamGenerate(request, **self._call_options(options)))
 
     def models(self, timeout_seconds: float | None = 10.0) -> list[ModelInfo]:
         """Lists the models that can answer now."""
         with raising_headrace_errors():
-            reply = self._stub.ListModels(inf.ListModelsRequest(), timeout=timeout_seconds, metadata=self._metadata)
+            timeout = call_timeout(timeout_seconds)
+            reply = self._stub.ListModels(inf.ListModelsRequest(), timeout=timeout, metadata=self._metadata)
         return [
             ModelInfo(
                 name=model.name,
@@ -184,44 +167,12 @@ class Client:
     def cancel(self, request_id: str, timeout_seconds: float | None = 10.0) -> bool:
         """Ends a request of this caller; tells whether it was still running."""
         with raising_headrace_errors():
-            request = inf.CancelRequest(request_id=request_id)
-            return self._stub.Cancel(request, timeout=timeout_seconds, metadata=self._metadata).was_running
+            timeout = call_timeout(timeout_seconds)
+            reply = self._stub.Cancel(cancel_message(request_id), timeout=timeout, metadata=self._metadata)
+        return reply.was_running
 
     def _call_options(self, options: GenerationOptions) -> dict[str, Any]:
-        return {"timeout": options.get("timeout_seconds"), "metadata": self._metadata}
-
-
-def _to_conversation(conversation: str | Sequence[Turn]) -> inf.Conversation:
-    turns: Sequence[Turn] = [Turn(role="user", content=conversation)] if isinstance(conversation, str) else conversation
-    messages = []
-    for turn in turns:
-        if turn["role"] not in _ROLES:
-            raise ValueError(f"role {turn['role']!r} is unknown; use one of {', '.join(_ROLES)}")
-        messages.append(inf.Message(role=_ROLES[turn["role"]], parts=[inf.Part(text=turn["content"])]))
-    return inf.Conversation(messages=messages)
-
-
-def _to_prompt(prompt: str | Sequence[int]) -> inf.Prompt:
-    if isinstance(prompt, str):
-        return inf.Prompt(text=prompt)
-    return inf.Prompt(token_ids=inf.TokenIds(ids=prompt))
-
-
-def _common(options: GenerationOptions) -> dict[str, Any]:
-    """Returns the message fields that Generate and Chat share; what is not given stays absent."""
-    unknown = set(options) - set(GenerationOptions.__annotations__)
-    if unknown:
-        known = ", ".join(GenerationOptions.__annotations__)
-        raise TypeError(f"unknown option {', '.join(sorted(unknown))}; known: {known}")
-
-    def given(*names: str) -> dict[str, Any]:
-        return {name: options[name] for name in names if name in options}  # type: ignore[literal-required]
-
-    return {
-        "sampling": gen.SamplingParams(**given("temperature", "top_p", "top_k", "seed")),
-        "stop": gen.StopCondition(**given("max_tokens", "min_tokens", "stop")),
-        "options": inf.RequestOptions(**given("model", "priority", "request_id")),
-    }
+        return {"timeout": call_timeout(options.get("timeout_seconds")), "metadata": self._metadata}
 
 
 def _to_answer(reply: inf.GenerateResponse) -> Answer:

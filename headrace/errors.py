@@ -108,6 +108,13 @@ def from_rpc_error(error: grpc.RpcError) -> HeadraceError:
     return _TYPES.get(code, HeadraceError)(message, details)
 
 
+def invalid_request(field: str, description: str) -> InvalidRequest:
+    """Builds the error of a request that never left this process, in the words and form of a server's."""
+    code = grpc.StatusCode.INVALID_ARGUMENT.name
+    violations = (FieldViolation(field, description),)
+    return InvalidRequest(f"{field}: {description}", ErrorDetails(code, code, violations))
+
+
 @contextmanager
 def raising_headrace_errors() -> Iterator[None]:
     """Turns a failed call inside the block into its HeadraceError."""
