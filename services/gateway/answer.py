@@ -31,7 +31,7 @@ class AnswerRules:
     """What ends an answer's text besides its tokens running out."""
 
     min_tokens: int = 0
-    """Stop strings that are complete before this many tokens do not count."""
+    """Stop strings that are complete before this many tokens do not count; one may begin among them."""
     hidden_end_ids: Collection[int] = ()
     """Ids that end the answer and leave no text."""
 
@@ -87,9 +87,6 @@ class Answer:
     def _add(self, text: str) -> None:
         if not text:
             return
-        if self.completion_tokens < self._rules.min_tokens:
-            self._texts.append(text)
-            return
-        scan = self._stop_strings.feed(text)
+        scan = self._stop_strings.feed(text, may_match=self.completion_tokens >= self._rules.min_tokens)
         self._texts.append(scan.text)
         self.stop_matched = scan.matched or ""

@@ -2,10 +2,13 @@
 
 from typing import Any
 
+from google.protobuf.json_format import Error as JsonError
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message as ProtoMessage
+from google.protobuf.struct_pb2 import Struct
 
 from headrace.v1 import generation_pb2, inference_pb2
+from services.common.errors import InvalidRequest
 from services.gateway.request import (
     ChatPrompt,
     GenerationInput,
@@ -66,8 +69,18 @@ def _chat(conversation: inference_pb2.Conversation) -> ChatPrompt:
         messages=tuple(_message(message) for message in conversation.messages),
         wants_tools=asks and not is_off,
         add_generation_prompt=_optional(conversation, "add_generation_prompt") is not False,
-        template_variables=_whole_numbers(MessageToDict(conversation.template_kwargs)),
+        template_variables=_template_variables(conversation.template_kwargs),
     )
+
+
+def _template_variables(given: Struct) -> Any:
+    try:
+        return _whole_numbers(MessageToDict(given))
+    except (ValueError, JsonError):
+        # Of what a Struct can say, only NaN and the infinities are not JSON.
+        raise InvalidRequest(
+            "prompt.messages.template_kwargs", "holds a number that is not finite; send finite numbers"
+        ) from None
 
 
 def _message(message: inference_pb2.Message) -> Message:

@@ -26,7 +26,7 @@ from services.gateway.caller import Caller
 from services.gateway.from_proto import generation_input, prompt_input
 from services.gateway.metrics import GatewayMetrics
 from services.gateway.open_requests import OpenRequest, OpenRequests
-from services.gateway.request import ChatPrompt, GenerationInput, TokenPrompt
+from services.gateway.request import GenerationInput, TokenPrompt
 from services.gateway.request_record import RequestRecord
 from services.gateway.scheduler_client import SchedulerClient
 from services.gateway.submission import Submission
@@ -60,14 +60,14 @@ class Generation:
         self, request: GenerateRequest, caller: Caller, *, timeout_seconds: float | None, parent: Context
     ) -> AsyncGenerator[Chunk, None]:
         """Yields the answer's chunks; closing the iterator cancels the work. Raises ServiceError, also midway."""
-        given = generation_input(request)
-        record = self._record(given, caller, parent)
+        record = self._record(request, caller, parent)
         longest = self._parts.request_seconds
         limit = longest if timeout_seconds is None else min(timeout_seconds, longest)
         deadline = asyncio.get_running_loop().time() + limit
         with record.written():
-            validate_request_id(given.options.request_id)
-            record.request_id = given.options.request_id or new_request_id()
+            validate_request_id(request.options.request_id)
+            record.request_id = request.options.request_id or new_request_id()
+            given = generation_input(request)
             with self._parts.open_requests.opened(caller, record.request_id) as open_request:
                 admitted = await self._admit(given, record, open_request, deadline)
                 chunks = self._submit(given, admitted, record, open_request, deadline)
@@ -137,8 +137,8 @@ class Generation:
             for index, model in enumerate(await self._parts.admission.models())
         ]
 
-    def _record(self, given: GenerationInput, caller: Caller, parent: Context) -> RequestRecord:
-        operation = "chat" if isinstance(given.prompt, ChatPrompt) else "text_completion"
+    def _record(self, request: GenerateRequest, caller: Caller, parent: Context) -> RequestRecord:
+        operation = "chat" if request.prompt.HasField("messages") else "text_completion"
         return RequestRecord(caller, parent, self._parts.metrics, operation)
 
     async def _admit(

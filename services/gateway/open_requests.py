@@ -22,8 +22,10 @@ class OpenRequest:
             self._end()
 
     def on_cancel(self, end: Callable[[], object]) -> None:
-        """Says how to end what has begun."""
+        """Says how to end what has begun; ends it at once after a cancel() that came while it was beginning."""
         self._end = end
+        if self.is_cancelled:
+            end()
 
     def raise_if_cancelled(self) -> None:
         """Raises Cancelled after cancel()."""

@@ -20,10 +20,14 @@ class StopStrings:
         self._includes_match = includes_match
         self._held = ""
 
-    def feed(self, text: str) -> StopScan:
-        """Takes a piece; returns what is certain. After a match nothing more may be fed."""
+    def feed(self, text: str, *, may_match: bool = True) -> StopScan:
+        """Takes a piece; returns what is certain. After a match nothing more may be fed.
+
+        Where it may not match, what is complete within the piece is passed over, what only begins there is not.
+        """
+        passed = len(self._held)
         text = self._held + text
-        match = self._first_match(text)
+        match = self._first_match(text, passed) if may_match else None
         if match is not None:
             start, string = match
             self._held = ""
@@ -37,9 +41,12 @@ class StopStrings:
         held, self._held = self._held, ""
         return held
 
-    def _first_match(self, text: str) -> tuple[int, str] | None:
-        """Finds the match that is complete first, as a reader character by character would; then the longest."""
-        found = [(text.find(string), string) for string in self._strings]
+    def _first_match(self, text: str, passed: int) -> tuple[int, str] | None:
+        """Finds the match that is complete first, as a reader character by character would; then the longest.
+
+        One that is complete within the characters that had passed did not count when they came.
+        """
+        found = [(text.find(string, max(0, passed + 1 - len(string))), string) for string in self._strings]
         matches = [(start, string) for start, string in found if start >= 0]
         return min(matches, key=lambda match: (match[0] + len(match[1]), match[0]), default=None)
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -11,6 +13,7 @@ from gateway_stack import collect, ids_of, refusal_of, saying, stack, text_reque
 from headrace.v1 import inference_pb2 as pb
 from headrace.v1 import inference_pb2_grpc
 from services.common.grpc_options import open_channel
+from services.gateway.scheduler_client import SchedulerClient, SubmitCall
 
 ENDLESS = saying([], then=ids_of(b"x")[0])
 
@@ -56,6 +59,29 @@ async def test_cancel_ends_the_stream_with_a_status_and_frees_its_blocks() -> No
         assert (refusal.code, refusal.reason) == (grpc.StatusCode.CANCELLED, "CANCELLED")
         await until(lambda: deployed.held_blocks == 0)
         assert not (await deployed.client.Cancel(pb.CancelRequest(request_id="r-1"))).was_running
+
+
+async def test_a_cancel_while_the_request_is_being_submitted_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has left the admission, and nothing of it reads from the scheduler yet."""
+    is_submitting, may_go_on = asyncio.Event(), asyncio.Event()
+    write = SchedulerClient.submit
+
+    @asynccontextmanager
+    async def slow_write(client: SchedulerClient, start: Any, **settings: Any) -> AsyncIterator[SubmitCall]:
+        async with write(client, start, **settings) as call:
+            is_submitting.set()
+            await may_go_on.wait()
+            yield call
+
+    monkeypatch.setattr(SchedulerClient, "submit", slow_write)
+    async with stack(ENDLESS) as deployed:
+        call = deployed.client.StreamGenerate(text_request(options={"request_id": "r-1"}))
+        await is_submitting.wait()
+        assert (await deployed.client.Cancel(pb.CancelRequest(request_id="r-1"))).was_running
+        may_go_on.set()
+        refusal = await refusal_of(call)
+        assert (refusal.code, refusal.reason) == (grpc.StatusCode.CANCELLED, "CANCELLED")
+        await until(lambda: deployed.held_blocks == 0 and deployed.running == 0)
 
 
 async def test_cancel_needs_an_id() -> None:

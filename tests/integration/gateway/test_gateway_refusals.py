@@ -1,10 +1,12 @@
 """Bad input is refused with field and limit, and a neighbour's stream goes on undisturbed."""
 
 import asyncio
+import math
 from typing import Any
 
 import grpc
 import pytest
+import structlog
 from gateway_stack import (
     CONTEXT,
     VOCABULARY,
@@ -54,6 +56,11 @@ BAD = [
     (text_request(constraint={"regex": "a"}), "constraint.regex", "not supported"),
     (text_request(options={"request_id": "x" * 129}), "options.request_id", "128"),
     (pb.GenerateRequest(prompt=pb.Prompt(messages=pb.Conversation())), "prompt.messages", "at least 1"),
+    (
+        pb.GenerateRequest(prompt=pb.Prompt(messages=pb.Conversation(template_kwargs={"x": math.nan}))),  # type: ignore[arg-type]
+        "prompt.messages.template_kwargs",
+        "not finite",
+    ),
 ]
 
 
@@ -153,3 +160,13 @@ async def test_calls_of_later_versions_say_that_they_are_not_built(call: str) ->
         request = {"ResumeStream": pb.ResumeStreamRequest(), "Explain": pb.ExplainRequest()}[call]
         refusal = await refusal_of(getattr(deployed.client, call)(request))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED")
+
+
+async def test_a_message_that_cannot_be_read_is_recorded_like_every_refusal() -> None:
+    conversation_of_nan = pb.Conversation(template_kwargs={"x": math.nan})  # type: ignore[arg-type]
+    request = pb.GenerateRequest(prompt=pb.Prompt(messages=conversation_of_nan), options={"request_id": "r-1"})
+    async with stack(saying([], then=X)) as deployed:
+        with structlog.testing.capture_logs() as lines:
+            await refusal_of(deployed.client.Generate(request))
+    done = [line for line in lines if line.get("stage") == "DONE"]
+    assert [(line["request_id"], line["code"]) for line in done] == [("r-1", "INVALID_ARGUMENT")]

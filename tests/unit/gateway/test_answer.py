@@ -80,6 +80,13 @@ def test_a_stop_string_before_min_tokens_does_not_count() -> None:
     assert pieces[-1].stop_matched == "G"
 
 
+def test_a_stop_string_may_begin_before_min_tokens_and_end_with_them() -> None:
+    pieces = take_each(answer_of(["GHI"], min_tokens=3), [1, 2, 3, 5], Finish.LENGTH)
+    assert ("".join(p.text for p in pieces), pieces[-1].stop_matched) == ("DEF", "GHI")
+    pieces = take_each(answer_of(["GHI"], min_tokens=4), [1, 2, 3, 5], Finish.LENGTH)
+    assert ("".join(p.text for p in pieces), pieces[-1].stop_matched) == ("DEFGHIK", "")
+
+
 def test_the_token_that_ends_an_answer_is_counted_and_leaves_no_text() -> None:
     answer = answer_of([], hidden=[9])
     answer.feed([1, 9])

@@ -36,6 +36,16 @@ def test_cancelling_ends_what_has_begun_and_only_the_tenants_own() -> None:
     assert not requests.cancel(ACME, "r1")
 
 
+def test_work_that_begins_after_the_cancel_is_ended_at_once() -> None:
+    """The cancel came while the work was handed over."""
+    requests = OpenRequests()
+    ended = []
+    with requests.opened(ACME, "r1") as request:
+        requests.cancel(ACME, "r1")
+        request.on_cancel(lambda: ended.append("r1"))
+    assert ended == ["r1"]
+
+
 def test_a_request_can_be_cancelled_before_its_work_begins() -> None:
     requests = OpenRequests()
     with requests.opened(ACME, "r1") as request:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.gateway.stop_strings import StopStrings
+from services.gateway.stop_strings import StopScan, StopStrings
 
 TOKENS = ["DEF", "G", "HI", "J", "K"]
 
@@ -75,3 +75,28 @@ def test_the_outcome_does_not_depend_on_where_pieces_are_cut(
     assert "".join(by_character) == "".join(whole)
     if not includes_match:
         assert not any(stop in "".join(whole) for stop in stops)
+
+
+def test_what_was_complete_before_matches_counted_stays_text_while_it_begins_something_longer() -> None:
+    scanner = StopStrings(["DE", "FDEX"], includes_match=False)
+    assert scanner.feed("DEFDE", may_match=False).text == "DE"
+    assert scanner.feed("FDE") == StopScan("FDEF", "DE")
+
+
+@given(TEXT, st.lists(st.text(ALPHABET, min_size=1, max_size=5), max_size=4), st.integers(0, 24), st.data())
+def test_the_first_match_that_is_complete_late_enough_ends_the_text(
+    text: str, stops: list[str], early: int, data: st.DataObject
+) -> None:
+    """Every cut gives the text up to the match that a reader would find who looks at every end after the early ones."""
+    cuts = sorted({min(early, len(text)), *data.draw(st.lists(st.integers(0, len(text)), max_size=8))})
+    scanner = StopStrings(stops, includes_match=True)
+    out = ""
+    for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True):
+        scan = scanner.feed(text[start:end], may_match=end > early)
+        out += scan.text
+        if scan.matched is not None:
+            break
+    else:
+        out += scanner.flush()
+    ends = [end for end in range(early + 1, len(text) + 1) if text[:end].endswith(tuple(stops))]
+    assert out == text[: min(ends, default=len(text))]

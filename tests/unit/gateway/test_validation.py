@@ -1,5 +1,6 @@
 """Every field is checked: the error names the field and the limit. Zero is a value, absence is another."""
 
+import math
 from typing import Any
 
 import pytest
@@ -37,6 +38,8 @@ REFUSED = [
     (request(prompt=pb.Prompt(text="x" * (4 * 2**20 + 1))), "prompt.text", "4 MiB"),
     (request(prompt=pb.Prompt(text="é" * (2 * 2**20 + 1))), "prompt.text", "4 MiB"),
     (chat(messages=[]), "prompt.messages", "at least 1"),
+    (chat(template_kwargs={"x": {"y": [math.nan]}}), "prompt.messages.template_kwargs", "not finite"),
+    (chat(template_kwargs={"x": -math.inf}), "prompt.messages.template_kwargs", "not finite"),
     (chat(messages=[message()] * 4097), "prompt.messages", "at most 4096"),
     (chat(messages=[message("x" * 2**20)] * 5), "prompt.messages", "4 MiB"),
     (chat(messages=[message(role=0)]), "prompt.messages[0].role", "missing"),
