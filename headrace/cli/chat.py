@@ -1,5 +1,6 @@
 """headrace chat"""
 
+import io
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +9,8 @@ import typer
 from headrace.cli.shared import DataDirOption, data_dir_of, failures_shown, running_instance
 
 if TYPE_CHECKING:
-    from headrace.client import Client, GenerationOptions, Turn
+    from headrace.client import Client
+    from headrace.request_messages import GenerationOptions, Turn
 
 
 def chat(
@@ -20,8 +22,9 @@ def chat(
     max_tokens: Annotated[int | None, typer.Option(help="The longest answer.")] = None,
     temperature: Annotated[float, typer.Option(help="0 is greedy: the same answer every time.")] = 0.0,
 ) -> None:
-    """Asks the running model a question, or talks with it."""
-    from headrace.client import Client, GenerationOptions
+    """Asks the running model a question, or talks with it; exit code 1 where a question was not answered."""
+    from headrace.client import Client
+    from headrace.request_messages import GenerationOptions
 
     options = GenerationOptions(temperature=temperature)
     if model is not None:
@@ -38,7 +41,7 @@ def chat(
 def _local_address(data_dir: DataDirOption) -> str:
     from headrace.local.failure import LocalFailure
 
-    gateway = running_instance(data_dir_of(data_dir)).service("gateway")
+    gateway = running_instance(data_dir_of(data_dir), "--data-dir or --address").service("gateway")
     if gateway is None:
         raise LocalFailure("the instance is still starting; `headrace status` shows how far it is")
     return gateway.address
@@ -61,17 +64,24 @@ def _converse(client: "Client", options: "GenerationOptions") -> None:
     from headrace.local.failure import LocalFailure
 
     turns: list[Turn] = []
+    has_failed = False
+    # What is not UTF-8 becomes an error of the one question that holds it.
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
     typer.echo("Ctrl-D or an empty line ends the conversation.", err=True)
     while True:
         try:
             question = input("> ")
         except EOFError:
-            return
+            break
         if not question.strip():
-            return
+            break
         turns.append({"role": "user", "content": question})
         try:
             with failures_shown():
                 turns.append({"role": "assistant", "content": _answer(client, turns, options)})
         except (typer.Exit, HeadraceError, LocalFailure):
             turns.pop()  # what could not be answered does not stand in the way of the next question
+            has_failed = True
+    if has_failed:
+        raise typer.Exit(1)

@@ -1,5 +1,8 @@
 """Puts the commands together. What a command needs is imported when it runs, so that --help is quick."""
 
+import io
+import sys
+
 import typer
 
 from headrace.cli.chat import chat
@@ -16,6 +19,15 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
 )
+
+
+@app.callback()
+def print_anything() -> None:
+    """Shows what the terminal's encoding cannot carry as an escape, instead of ending with a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 for command in (up, down, chat, status, restart, version):
     app.command()(command)
 app.command("make-model")(make_model)

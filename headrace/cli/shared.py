@@ -44,8 +44,8 @@ def own_command() -> str:
     return "headrace" if found is not None and Path(found).resolve() == called.resolve() else str(called)
 
 
-def running_instance(data_dir: "DataDir") -> "InstanceState":
-    """Reads the instance of a data directory; a failure says how to start one."""
+def running_instance(data_dir: "DataDir", others: str = "--data-dir") -> "InstanceState":
+    """Reads the instance of a data directory; a failure says how to start one, and which options name another."""
     from headrace.local.failure import LocalFailure
     from headrace.local.state import read_state
 
@@ -53,7 +53,7 @@ def running_instance(data_dir: "DataDir") -> "InstanceState":
     if state is None:
         raise LocalFailure(
             f"nothing runs in {data_dir.root}; start it with `{own_command()} up{data_dir_flag(data_dir)}`, "
-            "or name a running instance with --data-dir or --address"
+            f"or name a running instance with {others}"
         )
     return state
 
@@ -71,7 +71,8 @@ def failures_shown() -> Iterator[None]:
         raise typer.Exit(1) from None
     except HeadraceError as error:
         lines = [f"{error.reason}: {error.message}"]
-        lines += [f"  {violation.field}: {violation.description}" for violation in error.violations]
+        said = [f"{violation.field}: {violation.description}" for violation in error.violations]
+        lines += [f"  {line}" for line in said if line not in error.message]
         show_error("\n".join(lines))
         raise typer.Exit(1) from None
 

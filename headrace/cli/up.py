@@ -1,5 +1,6 @@
 """headrace up"""
 
+import math
 from typing import Annotated
 
 import typer
@@ -29,10 +30,13 @@ def up(
 
     from headrace.cli.progress import Progress
     from headrace.local.detached import start_detached
+    from headrace.local.failure import LocalFailure
     from headrace.local.instance import run_instance
     from headrace.local.plan import UpOptions, default_model, resolve_model
 
     with failures_shown():
+        if not (ready_seconds > 0 and math.isfinite(ready_seconds)):
+            raise LocalFailure(f"--ready-seconds {ready_seconds:g}: choose more than 0")
         chosen = data_dir_of(data_dir)
         options = UpOptions(
             model=resolve_model(model or default_model()),
