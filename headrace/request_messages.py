@@ -1,8 +1,9 @@
 """Turns what a caller gives into messages; what no message can hold is an InvalidRequest that names the field."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, TypeVar
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from headrace.errors import invalid_request
@@ -47,6 +48,14 @@ class GenerationOptions(TypedDict, total=False):
     request_id: str
     timeout_seconds: float
 
+
+_WANTED = {
+    FieldDescriptor.TYPE_STRING: "text",
+    FieldDescriptor.TYPE_FLOAT: "a number",
+    FieldDescriptor.TYPE_INT32: f"a whole number from {-(2**31)} to {2**31 - 1}",
+    FieldDescriptor.TYPE_UINT32: f"a whole number from 0 to {2**32 - 1}",
+    FieldDescriptor.TYPE_UINT64: f"a whole number from 0 to {2**64 - 1}",
+}
 
 MessageT = TypeVar("MessageT", bound=Message)
 
@@ -130,7 +139,7 @@ def call_metadata(api_key: str | None) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {api_key}"),)
 
 
-def _group(kind: Callable[..., MessageT], prefix: str, names: tuple[str, ...], values: dict[str, Any]) -> MessageT:
+def _group(kind: type[MessageT], prefix: str, names: tuple[str, ...], values: dict[str, Any]) -> MessageT:
     message = kind()
     for name in names:
         if name in values:
@@ -139,16 +148,22 @@ def _group(kind: Callable[..., MessageT], prefix: str, names: tuple[str, ...], v
     return message
 
 
-def _built(kind: Callable[..., MessageT], field: str, **values: Any) -> MessageT:
+def _built(kind: type[MessageT], field: str, **values: Any) -> MessageT:
     try:
         return kind(**values)
     except UnicodeError as error:
         raise invalid_request(field, "holds what UTF-8 cannot carry, such as half of a surrogate pair") from error
     except (TypeError, ValueError, OverflowError) as error:
-        raise invalid_request(field, f"cannot be sent: {_cause(error)}") from error
+        raise invalid_request(field, f"cannot be sent: {_cause(error)}; give {_wanted(kind, *values)}") from error
 
 
 def _cause(error: Exception) -> str:
     # The library's words for a value of another type where it expects text.
     text = str(error)
     return "it is not text" if "bad argument type" in text else text[:120].lower()
+
+
+def _wanted(kind: type[Message], name: str) -> str:
+    field = kind.DESCRIPTOR.fields_by_name[name]
+    wanted = _WANTED[field.type]
+    return f"a list: each item is {wanted}" if field.is_repeated else wanted

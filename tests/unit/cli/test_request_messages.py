@@ -53,6 +53,13 @@ def test_an_option_that_no_message_can_hold_is_an_invalid_request(options: Any, 
     assert failure.value.message.startswith(f"{field}: ")
 
 
+def test_the_error_of_an_option_says_what_would_be_right() -> None:
+    with pytest.raises(headrace.InvalidRequest, match="out of range: -5; give a whole number from 0 to 4294967295"):
+        common_fields({"max_tokens": -5})
+    with pytest.raises(headrace.InvalidRequest, match="not text; give a list: each item is text"):
+        common_fields({"stop": [5]})  # type: ignore[list-item]
+
+
 @pytest.mark.parametrize(
     ("prompt", "field"),
     [
