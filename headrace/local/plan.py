@@ -9,6 +9,7 @@ from pathlib import Path
 from headrace.local.data_dir import DataDir
 from headrace.local.failure import LocalFailure
 from headrace.local.ports import MAX_RUNNERS, Ports
+from headrace.local.unread_variables import unread_variables
 from headrace.local.valkey import find_valkey, valkey_command
 
 # A restart at a desk should not wait half a minute for a stream that somebody forgot.
@@ -211,7 +212,8 @@ def plan_stack(options: UpOptions, data_dir: DataDir, sockets: Path, cluster_tok
         else dataclasses.replace(service, environment={**shared, **service.environment})
         for service in services
     ]
-    return StackPlan(tuple(with_shared), model_name(options.model, os.environ), tuple(planner.notices))
+    notices = (*planner.notices, *unread_variables(os.environ))
+    return StackPlan(tuple(with_shared), model_name(options.model, os.environ), notices)
 
 
 def model_name(model: str, environment: Mapping[str, str]) -> str:
