@@ -9,6 +9,7 @@ from typing import Any
 from services.common.errors import InvalidRequest
 from services.common.model_folder import ModelFolderError
 from services.gateway.chat_prompt import require_free_variables, template_messages, with_one_bos
+from services.gateway.control_tokens import ControlTokens
 from services.gateway.limits import prompt_too_long
 from services.gateway.request import ChatPrompt
 from services.gateway.token_bound import longest_token_bytes
@@ -29,6 +30,7 @@ class TextTokenizer:
         self._bos_id: int | None = tokenizer.bos_token_id
         self._adds_bos = self._bos_id is not None and self._encode("", adds_special=True)[:1] == [self._bos_id]
         self._template: str | None = tokenizer.chat_template and tokenizer.get_chat_template()
+        self._control_tokens = ControlTokens(self._backend, tokenizer.unk_token_id)
         self._reserved = {*inspect.signature(tokenizer.apply_chat_template).parameters, *tokenizer.special_tokens_map}
         self._longest_token_bytes = longest_token_bytes(self._backend.to_str())
         vocabulary: dict[str, int] = self._backend.get_vocab(with_added_tokens=False)
@@ -43,8 +45,17 @@ class TextTokenizer:
         return with_one_bos(ids, self._bos_id, adds_bos=False)
 
     def encode_chat(self, prompt: ChatPrompt, limit: int | None = None) -> list[int]:
-        """Returns the ids of a conversation in the model's chat template, with exactly one BOS."""
-        ids = self._encode(self._render(prompt), adds_special=False, limit=limit)
+        """Returns the ids of a conversation in the model's chat template, with exactly one BOS.
+
+        Control tokens come from the template only: those that a caller writes are text.
+        """
+        hidden = self._control_tokens.hide(prompt, self._template or "")
+        if hidden is None:
+            ids = self._encode(self._render(prompt), adds_special=False, limit=limit)
+        else:
+            rendered = self._render(hidden.prompt)
+            self._refuse_hopeless(hidden.shown(rendered), limit)
+            ids = _require_room(self._control_tokens.encode(rendered, hidden), limit)
         return with_one_bos(ids, self._bos_id, adds_bos=self._adds_bos)
 
     def decode(self, token_ids: Sequence[int], *, skips_special: bool) -> str:
@@ -62,11 +73,8 @@ class TextTokenizer:
     def _encode(self, text: str, *, adds_special: bool, limit: int | None = None) -> list[int]:
         self._refuse_hopeless(text, limit)
         # The batch call lets other threads run meanwhile, encode() does not; the fast one skips what only spans need.
-        encoding = self._backend.encode_batch_fast([text], add_special_tokens=adds_special)[0]
-        if limit is not None and len(encoding) > limit:
-            raise prompt_too_long(str(len(encoding)), limit, prompt_tokens=len(encoding))
-        ids: list[int] = encoding.ids
-        return ids
+        ids: list[int] = self._backend.encode_batch_fast([text], add_special_tokens=adds_special)[0].ids
+        return _require_room(ids, limit)
 
     def _refuse_hopeless(self, text: str, limit: int | None) -> None:
         if limit is None or self._longest_token_bytes is None:
@@ -96,6 +104,12 @@ class TextTokenizer:
             raise InvalidRequest("prompt.messages", f"the model's chat template refuses them: {error}") from error
         require_size("prompt.messages", text)
         return text
+
+
+def _require_room(token_ids: list[int], limit: int | None) -> list[int]:
+    if limit is not None and len(token_ids) > limit:
+        raise prompt_too_long(str(len(token_ids)), limit, prompt_tokens=len(token_ids))
+    return token_ids
 
 
 def load_tokenizer(folder: Path) -> TextTokenizer:
