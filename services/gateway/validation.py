@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 
 from services.common.errors import InvalidRequest
+from services.gateway.float_text import shortest_float32
 from services.gateway.request import (
     ChatPrompt,
     GenerationInput,
@@ -126,7 +127,7 @@ def _validate_chat(prompt: ChatPrompt) -> None:
 
 def _validate_message(field: str, message: Message) -> None:
     if not message.role:
-        raise InvalidRequest(f"{field}.role", "is missing; use system, developer, user, assistant or tool")
+        raise InvalidRequest(f"{field}.role", "is missing or unknown; use system, developer, user, assistant or tool")
     if None in message.parts:
         raise InvalidRequest(f"{field}.parts", "holds a part without text; only text parts are supported")
     if not message.parts and not message.tool_calls:
@@ -187,9 +188,11 @@ def _require_range(field: str, value: float | None, low: float, high: float, *, 
         return
     is_inside = (value > low if excludes_low else value >= low) and value <= high and math.isfinite(value)
     if not is_inside:
+        upper = "" if math.isinf(high) else f" and at most {high}" if excludes_low else f" to {high}"
         lower = f"greater than {low}" if excludes_low else f"from {low}"
-        upper = "finite" if math.isinf(high) else f"at most {high}"
-        raise InvalidRequest(field, f"{value:g} is out of range; use a number {lower} and {upper}")
+        kind = "finite number" if math.isinf(high) else "number"
+        shown = shortest_float32(value) if math.isfinite(value) else "this number"
+        raise InvalidRequest(field, f"{shown} is out of range; use a {kind} {lower}{upper}")
 
 
 def _require_length(field: str, text: str, characters: int) -> None:

@@ -6,15 +6,18 @@ from dataclasses import dataclass
 import grpc
 
 from services.common.errors import Cancelled, ServiceError
+from services.gateway.http.brief import brief
 from services.gateway.http.param_names import ParamNames
 
 CLIENT_CLOSED_REQUEST = 499
 _RETRY_SECONDS = 1.0
+_MESSAGE_CHARACTERS = 500
+_PARAM_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ApiError:
-    """What a client is told about a failed request."""
+    """What a client is told about a failed request; texts of the client's that it repeats are cut short."""
 
     status: int
     message: str
@@ -22,6 +25,11 @@ class ApiError:
     param: str | None = None
     code: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", brief(self.message, _MESSAGE_CHARACTERS))
+        if self.param is not None:
+            object.__setattr__(self, "param", brief(self.param, _PARAM_CHARACTERS))
 
     def body(self) -> dict[str, dict[str, str | None]]:
         """Returns the JSON body."""

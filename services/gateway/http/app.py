@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,8 +18,8 @@ from services.gateway.authentication import Authentication
 from services.gateway.caller import Caller
 from services.gateway.generation import Generation
 from services.gateway.http.answers import AnswerStyle, streamed_answer, whole_answer
-from services.gateway.http.api_error import ApiError, HttpFault, api_error, bad_param
-from services.gateway.http.body import read_json
+from services.gateway.http.api_error import ApiError, HttpFault, api_error
+from services.gateway.http.body import parse_object, read_body
 from services.gateway.http.connection import run_while_connected
 from services.gateway.http.event_stream import EventStream
 from services.gateway.http.exchange import Exchange, exchange_of
@@ -26,12 +27,13 @@ from services.gateway.http.forms import ChatForm, Form, Json, TextForm
 from services.gateway.http.param_names import ParamNames
 from services.gateway.http.prompts import all_chunks, all_responses
 from services.gateway.http.request_span import RequestSpan
-from services.gateway.http.schema import CommonBody, chat_body, completion_body
+from services.gateway.http.schema import ChatBody, CommonBody, CompletionBody, chat_body, completion_body
 from services.gateway.http.settings import HttpSettings
 from services.gateway.http.translate import chat_request, completion_requests
 from services.gateway.readiness import Readiness
 
 Endpoint = Callable[[Request], Awaitable[Response]]
+Parsed = TypeVar("Parsed")
 
 
 class OpenAiApi:
@@ -45,6 +47,8 @@ class OpenAiApi:
         self._readiness = readiness
         self._settings = settings
         self._started_unix_seconds = int(time.time())
+        # One at a time: threads that compute take turns with the event loop, and several would leave it few.
+        self._large_bodies = asyncio.Semaphore(1)
         self.closing = asyncio.Event()
         """Once set, running requests end with UNAVAILABLE."""
 
@@ -52,23 +56,18 @@ class OpenAiApi:
         """POST /v1/chat/completions."""
         caller = self._caller(request)
         exchange = exchange_of(request)
-        body = chat_body(await read_json(request, self._settings))
+        body, asked = await self._parsed(request, lambda raw: _chat(raw, exchange.request_id))
         alias = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
         exchange.names = ParamNames(prompt="messages", max_tokens=alias)
         exchange.request_id = body.request_id or exchange.request_id
-        asked = [chat_request(body, exchange.request_id)]
         return await self._answer(request, caller, body, asked, ChatForm())
 
     async def completions(self, request: Request) -> Response:
         """POST /v1/completions."""
         caller = self._caller(request)
         exchange = exchange_of(request)
-        body = completion_body(await read_json(request, self._settings))
-        if len(body.prompt) > self._settings.prompts:
-            count, limit = len(body.prompt), self._settings.prompts
-            raise bad_param("prompt", f"prompt: {count} prompts, one call takes at most {limit}; send several calls")
+        body, asked = await self._parsed(request, lambda raw: _completion(raw, exchange.request_id, self._settings))
         exchange.request_id = body.request_id or exchange.request_id
-        asked = completion_requests(body, exchange.request_id)
         return await self._answer(request, caller, body, asked, TextForm())
 
     async def list_models(self, request: Request) -> Response:
@@ -103,6 +102,13 @@ class OpenAiApi:
     def _caller(self, request: Request) -> Caller:
         return self._authentication.authenticate(request.headers.get("authorization"))
 
+    async def _parsed(self, request: Request, parse: Callable[[bytes], Parsed]) -> Parsed:
+        raw = await read_body(request, self._settings)
+        if len(raw) <= self._settings.loop_bytes:
+            return parse(raw)
+        async with self._large_bodies:
+            return await asyncio.to_thread(parse, raw)
+
     async def _models(self) -> list[Json]:
         return [
             {
@@ -129,14 +135,14 @@ class OpenAiApi:
             return await self._generation.generate(one, caller, timeout_seconds=body.timeout, parent=exchange.parent)
 
         if body.stream:
-            events = streamed_answer(style, all_chunks(asked, start))
+            events = streamed_answer(style, all_chunks(asked, start, self._settings.prompts_at_once))
             return EventStream(
                 events,
                 closing=self.closing,
                 ping_seconds=self._settings.ping_seconds,
                 to_api_error=lambda error: _failed(exchange, api_error(error, exchange.names)),
             )
-        work = all_responses(asked, ask)
+        work = all_responses(asked, ask, self._settings.prompts_at_once)
         responses = await run_while_connected(request.receive, self.closing, work)
         return JSONResponse(whole_answer(style, responses))
 
@@ -165,6 +171,16 @@ def create_app(
     app.router.redirect_slashes = False
     app.state.closing = api.closing
     return app
+
+
+def _chat(raw: bytes, request_id: str) -> tuple[ChatBody, list[GenerateRequest]]:
+    body = chat_body(parse_object(raw))
+    return body, [chat_request(body, body.request_id or request_id)]
+
+
+def _completion(raw: bytes, request_id: str, settings: HttpSettings) -> tuple[CompletionBody, list[GenerateRequest]]:
+    body = completion_body(parse_object(raw), settings)
+    return body, completion_requests(body, body.request_id or request_id)
 
 
 def _style(exchange: Exchange, body: CommonBody, form: Form) -> AnswerStyle:

@@ -12,25 +12,29 @@ from services.gateway.http.settings import HttpSettings
 # Above this a refused body is not read to its end just to keep the connection.
 _DISCARDED_BYTES = 64 * 1024 * 1024
 _CLOSE = (("connection", "close"),)
+# Parsing holds the whole process up for as long as it takes, and lists and objects take the longest.
+_OPENINGS = 131_072
 
 
-async def read_json(request: Request, settings: HttpSettings) -> dict[str, Any]:
-    """Returns the body's JSON object; raises HttpFault for anything else."""
+async def read_body(request: Request, settings: HttpSettings) -> bytes:
+    """Returns the body; raises HttpFault where it is too large, too slow, or of another type than JSON."""
     _check_headers(request)
     _check_length(request, settings.body_bytes)
     try:
         async with asyncio.timeout(settings.body_seconds):
-            body = await _read(request, settings.body_bytes)
+            return await _read(request, settings.body_bytes)
     except TimeoutError:
         message = f"the request's body did not arrive within {settings.body_seconds:g} s; send it faster or shorter"
         raise HttpFault(ApiError(408, message, code="request_timeout", headers=_CLOSE)) from None
     except ClientDisconnect:
         raise ClientGone("the client closed the connection before its body was complete") from None
-    return parse_object(body)
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """Parses a JSON object; of a repeated key the last value counts, as it does at OpenAI."""
+    if body.count(b"[") + body.count(b"{") > _OPENINGS:
+        message = f"the body holds more than {_OPENINGS} lists and objects ([ and {{ in texts count); send less"
+        raise HttpFault(ApiError(400, message, code="invalid_value"))
     try:
         value = from_json(body, allow_inf_nan=False)
     except ValueError as error:

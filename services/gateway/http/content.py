@@ -5,7 +5,11 @@ from typing import Annotated, Any
 from pydantic import PlainValidator
 from pydantic_core import PydanticCustomError
 
+from services.gateway.http.brief import brief
+
 TOKEN_ID_LIMIT = 2**32 - 1
+_ID_DIGITS = len(str(TOKEN_ID_LIMIT))
+_SHOWN_CHARACTERS = 40
 
 TextPrompt = str
 TokenPrompt = tuple[int, ...]
@@ -22,14 +26,15 @@ def _one_prompt(value: Any) -> OnePrompt:
         return value
     if not isinstance(value, list) or not _is_token_ids(value):
         raise PydanticCustomError("prompt_type", "expected a string, a list of token ids, or a list of these")
+    if not value:
+        raise PydanticCustomError("prompt_value", "is empty; give a string, or at least 1 token id")
     outside = next((item for item in value if not 0 <= item <= TOKEN_ID_LIMIT), None)
     if outside is not None:
-        raise PydanticCustomError("prompt_value", "{id} is not a token id", {"id": outside})
+        raise PydanticCustomError("prompt_value", "{id} is not a token id", {"id": _shown(str(outside))})
     return tuple(value)
 
 
 def _prompts(value: Any) -> tuple[OnePrompt, ...]:
-    """An empty list is one prompt without tokens, which generation refuses with its own words."""
     if isinstance(value, list) and value and not _is_token_ids(value):
         return tuple(_one_prompt(item) for item in value)
     return (_one_prompt(value),)
@@ -50,8 +55,9 @@ def _text_of_part(index: int, part: Any) -> str:
         raise PydanticCustomError("content_type", "part {index}: expected an object", {"index": index})
     kind = part.get("type")
     if kind != "text":
+        shown = repr(_shown(kind)) if isinstance(kind, str) else "other than a string"
         message = "part {index}: parts of type {kind} are not supported; send text parts"
-        raise PydanticCustomError("content_value", message, {"index": index, "kind": repr(kind)})
+        raise PydanticCustomError("content_value", message, {"index": index, "kind": shown})
     if part.keys() != {"type", "text"} or not isinstance(part["text"], str):
         message = "part {index}: expected an object of type and text, a string, and nothing else"
         raise PydanticCustomError("content_type", message, {"index": index})
@@ -65,6 +71,30 @@ def _stop(value: Any) -> tuple[str, ...]:
     return tuple(strings)
 
 
+def _logit_bias(value: Any) -> dict[int, float]:
+    """JSON has no integer keys, so the ids come as text."""
+    if not isinstance(value, dict):
+        raise PydanticCustomError("bias_type", "expected an object")
+    for text, bias in value.items():
+        if not (text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS and int(text) <= TOKEN_ID_LIMIT):
+            raise PydanticCustomError("bias_value", "{key} is not a token id", {"key": repr(_shown(text))})
+        if type(bias) not in (int, float):
+            raise PydanticCustomError("bias_value", "the bias of {key} is not a number", {"key": _shown(text)})
+    return {int(text): _float(bias) for text, bias in value.items()}
+
+
+def _shown(text: str) -> str:
+    return brief(text, _SHOWN_CHARACTERS)
+
+
+def _float(number: int | float) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        raise PydanticCustomError("bias_value", "a bias is out of range; use a number from -100 to 100") from None
+
+
 Prompts = Annotated[tuple[OnePrompt, ...], PlainValidator(_prompts)]
 Content = Annotated[tuple[str, ...] | None, PlainValidator(_content)]
+LogitBias = Annotated[dict[int, float], PlainValidator(_logit_bias)]
 Stop = Annotated[tuple[str, ...], PlainValidator(_stop)]

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from services.common.tracing import context_from_metadata, mark_failed, tracer
 from services.gateway.http.api_error import ApiError
+from services.gateway.http.brief import brief
 from services.gateway.http.exchange import Exchange, put_exchange, request_id_of
 
 log = structlog.get_logger()
@@ -21,6 +22,9 @@ _ROUTES = ("/v1/chat/completions", "/v1/completions", "/v1/models")
 _MODEL_ROUTE = "/v1/models/"
 # Probes, without interest for a request's story.
 _UNTRACED = ("/health", "/ready")
+_PATH_CHARACTERS = 200
+# Statuses from here on are the server's failures.
+_FIRST_OF_OURS = 500
 
 
 class RequestSpan:
@@ -74,13 +78,20 @@ def _start_span(scope: Scope, headers: Headers) -> Span:
     path, method = scope["path"], scope["method"]
     if path in _UNTRACED:
         return trace.INVALID_SPAN
-    route = path if path in _ROUTES else _MODEL_ROUTE + "{model}" if path.startswith(_MODEL_ROUTE) else None
-    attributes = {"http.request.method": method, "url.path": path, "url.scheme": scope.get("scheme", "http")}
+    route = _route(path)
+    shown_path = brief(path, _PATH_CHARACTERS)
+    attributes = {"http.request.method": method, "url.path": shown_path, "url.scheme": scope.get("scheme", "http")}
     if route is not None:
         attributes["http.route"] = route
     parent = context_from_metadata(list(headers.items()))
     name = f"{method} {route}" if route is not None else method
     return tracer().start_span(name, parent, kind=SpanKind.SERVER, attributes=attributes)
+
+
+def _route(path: str) -> str | None:
+    if path.startswith(_MODEL_ROUTE):
+        return _MODEL_ROUTE + "{model}"
+    return path if path in _ROUTES else None
 
 
 def _end_span(span: Span, exchange: Exchange, scope: Scope) -> None:
@@ -93,10 +104,11 @@ def _end_span(span: Span, exchange: Exchange, scope: Scope) -> None:
         log.info(
             "HTTP request failed",
             request_id=exchange.request_id,
-            path=scope["path"],
+            route=_route(scope["path"]) or "unknown",
             status=error.status,
             code=error.code,
-            error=error.message,
+            # The message of a client's error repeats words of the client's.
+            error=error.message if error.status >= _FIRST_OF_OURS else "",
             duration_ms=round((time.monotonic() - exchange.started) * 1000, 1),
         )
     span.end()

@@ -7,9 +7,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import ErrorDetails
 
 from services.gateway.http.api_error import HttpFault, bad_param
-from services.gateway.http.content import TOKEN_ID_LIMIT, Content, Prompts, Stop
+from services.gateway.http.body_sizes import check_prompt_size, check_sizes
+from services.gateway.http.content import TOKEN_ID_LIMIT, Content, LogitBias, Prompts, Stop
 from services.gateway.http.exchange import REQUEST_ID
 from services.gateway.http.neutral import CHAT_NEUTRALS, COMPLETION_NEUTRALS, Neutral, without_neutrals
+from services.gateway.http.settings import HttpSettings
 
 # What the wire type of the gRPC API can hold.
 Count = Annotated[int, Field(ge=0, le=2**32 - 1)]
@@ -49,12 +51,12 @@ class CommonBody(Strict):
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
-    logit_bias: dict[str, float] | None = None
+    logit_bias: LogitBias | None = None
     seed: Seed | None = None
     max_tokens: Positive | None = None
     min_tokens: Count | None = None
     stop: Stop | None = None
-    stop_token_ids: list[TokenId] | None = None
+    stop_token_ids: Annotated[list[TokenId], Field(fail_fast=True)] | None = None
     ignore_eos: bool | None = None
     include_stop_in_output: bool | None = None
     skip_special_tokens: bool | None = None
@@ -87,7 +89,7 @@ class MessageBody(Strict):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content = None
     name: str | None = None
-    tool_calls: list[ToolCallBody] | None = None
+    tool_calls: Annotated[list[ToolCallBody], Field(fail_fast=True)] | None = None
     tool_call_id: str | None = None
     refusal: None = None
     audio: None = None
@@ -99,7 +101,7 @@ class MessageBody(Strict):
 class ChatBody(CommonBody):
     """POST /v1/chat/completions."""
 
-    messages: list[MessageBody]
+    messages: Annotated[list[MessageBody], Field(fail_fast=True)]
     max_completion_tokens: Positive | None = None
 
 
@@ -109,11 +111,24 @@ class CompletionBody(CommonBody):
     prompt: Prompts
 
 
+# In JSON's words, not in Python's.
+_WORDS = {
+    "model_type": "an object",
+    "dict_type": "an object",
+    "list_type": "a list",
+    "string_type": "a string",
+    "bool_type": "a boolean",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "none_required": "null",
+}
+
 AnyBody = TypeVar("AnyBody", bound=CommonBody)
 
 
 def chat_body(values: dict[str, Any]) -> ChatBody:
     """Checks a chat body; raises HttpFault naming the first wrong parameter."""
+    check_sizes(values)
     body = _checked(ChatBody, values, CHAT_NEUTRALS)
     if body.max_tokens is not None and body.max_completion_tokens not in (None, body.max_tokens):
         raise bad_param("max_tokens", "max_tokens and max_completion_tokens differ; send one of them")
@@ -124,8 +139,10 @@ def chat_body(values: dict[str, Any]) -> ChatBody:
     return body
 
 
-def completion_body(values: dict[str, Any]) -> CompletionBody:
+def completion_body(values: dict[str, Any], settings: HttpSettings) -> CompletionBody:
     """Checks a completion body; raises HttpFault naming the first wrong parameter."""
+    check_sizes(values)
+    check_prompt_size(values.get("prompt"), settings)
     return _checked(CompletionBody, values, COMPLETION_NEUTRALS)
 
 
@@ -144,12 +161,12 @@ def _fault(error: ErrorDetails, known: list[str]) -> HttpFault:
     param = _param(error["loc"])
     kind = error["type"]
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(param, known, n=1)
+        near = difflib.get_close_matches(param, known, n=1) if len(error["loc"]) == 1 else ()
         hint = f"; did you mean {near[0]}?" if near else ""
         return bad_param(param, f"{param}: unknown parameter{hint}", "unknown_parameter")
     if kind == "missing":
         return bad_param(param, f"{param}: missing, and needed", "missing_parameter")
-    what = error["msg"].removeprefix("Input should be ").removeprefix("a valid ")
+    what = _WORDS.get(kind) or error["msg"].removeprefix("Input should be ").removeprefix("a valid ")
     if kind.endswith("_type"):
         expected = what if what.startswith("expected") else f"expected {what}"
         return bad_param(param, f"{param}: {expected}, got {_json_kind(error['input'])}", "invalid_type")

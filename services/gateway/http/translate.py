@@ -27,12 +27,11 @@ from headrace.v1.inference_pb2 import (
     TokenIds,
     ToolCall,
 )
-from services.gateway.http.api_error import bad_param
-from services.gateway.http.content import TOKEN_ID_LIMIT, OnePrompt
+from services.gateway.http.content import OnePrompt
 from services.gateway.http.schema import ChatBody, CommonBody, CompletionBody, MessageBody
+from services.gateway.validation import REQUEST_ID_CHARACTERS
 
 _SEEDS = 2**64
-_ID_DIGITS = len(str(TOKEN_ID_LIMIT))
 
 _ROLES: dict[str, Role] = {
     "system": ROLE_SYSTEM,
@@ -65,8 +64,11 @@ def completion_requests(body: CompletionBody, request_id: str) -> list[GenerateR
 
 
 def numbered_ids(request_id: str, count: int) -> Sequence[str]:
-    """Names the generations of one HTTP request."""
-    return [request_id] if count == 1 else [f"{request_id}-{index}" for index in range(count)]
+    """Names the generations of one HTTP request; a long id gives way to the number."""
+    if count == 1:
+        return [request_id]
+    suffixes = [f"-{index}" for index in range(count)]
+    return [request_id[: REQUEST_ID_CHARACTERS - len(suffix)] + suffix for suffix in suffixes]
 
 
 def _request(prompt: Prompt, body: CommonBody, max_tokens: int | None, request_id: str) -> GenerateRequest:
@@ -109,16 +111,8 @@ def _sampling(body: CommonBody) -> SamplingParams:
         repetition_penalty=body.repetition_penalty,
         presence_penalty=body.presence_penalty,
         frequency_penalty=body.frequency_penalty,
-        logit_bias=_logit_bias(body.logit_bias or {}),
+        logit_bias=body.logit_bias,
     )
-
-
-def _logit_bias(biases: dict[str, float]) -> dict[int, float]:
-    """JSON has no integer keys, so the ids come as text."""
-    for text in biases:
-        if not (text.isascii() and text.isdigit() and len(text) <= _ID_DIGITS and int(text) <= TOKEN_ID_LIMIT):
-            raise bad_param("logit_bias", f"logit_bias: {text!r} is not a token id")
-    return {int(text): bias for text, bias in biases.items()}
 
 
 def _prompt(prompt: OnePrompt) -> Prompt:

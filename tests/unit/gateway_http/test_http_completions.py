@@ -1,10 +1,33 @@
 """POST /v1/completions and GET /v1/models."""
 
+import asyncio
+from collections.abc import AsyncGenerator
+
 import httpx
-from fake_generation import MODEL, FakeGeneration, Script
+import pytest
+from fake_generation import MODEL, FakeGeneration, Script, ready
+from opentelemetry.context import Context
 from sse import events_of
 
+from headrace.v1.inference_pb2 import Chunk, GenerateRequest
 from services.common.errors import InvalidRequest
+from services.gateway.authentication import Authentication
+from services.gateway.caller import Caller
+from services.gateway.http.app import create_app
+
+
+class CountingGeneration(FakeGeneration):
+    """Lets the others run between its chunks, and remembers how many did."""
+
+    most_running = 0
+
+    async def stream(
+        self, request: GenerateRequest, caller: Caller, *, timeout_seconds: float | None, parent: Context
+    ) -> AsyncGenerator[Chunk, None]:
+        async for chunk in super().stream(request, caller, timeout_seconds=timeout_seconds, parent=parent):
+            self.most_running = max(self.most_running, self.running)
+            await asyncio.sleep(0)
+            yield chunk
 
 
 async def post(api: httpx.AsyncClient, **body: object) -> httpx.Response:
@@ -64,6 +87,29 @@ async def test_one_bad_prompt_of_several_is_refused_before_any_text(
     assert response.status_code == 400
     assert response.headers["content-type"] == "application/json"
     assert generation.running == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_at_most_eight_prompts_of_one_call_run_at_a_time(stream: bool) -> None:
+    generation = CountingGeneration()
+    transport = httpx.ASGITransport(create_app(generation, Authentication(None), ready()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://headrace") as api:
+        response = await post(api, prompt=["a"] * 20, stream=stream)
+    assert response.status_code == 200
+    assert len(generation.requests) == 20
+    assert generation.most_running == 8
+    assert response.text.count('"stop"') == 20
+
+
+async def test_long_request_id_gives_way_to_the_number_of_the_prompt(
+    api: httpx.AsyncClient, generation: FakeGeneration
+) -> None:
+    """Every prompt's id stays within what a request's id may be."""
+    request_id = "x" * 128
+    response = await api.post("/v1/completions", json={"prompt": ["a", "b"]}, headers={"x-request-id": request_id})
+    assert response.status_code == 200
+    assert response.headers["x-request-id"] == request_id
+    assert [request.options.request_id for request in generation.requests] == ["x" * 126 + "-0", "x" * 126 + "-1"]
 
 
 async def test_too_many_prompts_are_refused_with_the_limit(api: httpx.AsyncClient) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +14,7 @@ from fake_generation import FakeGeneration, Script, ready
 
 from services.common.config import ConfigError
 from services.gateway.authentication import Authentication
+from services.gateway.http import listener
 from services.gateway.http.app import create_app
 from services.gateway.http.server import HttpServer
 from services.gateway.http.settings import HttpSettings
@@ -210,6 +212,35 @@ async def test_client_that_never_reads_is_cut_and_cancelled() -> None:
         await asyncio.wait_for(generation.started.wait(), 5)
         await until(lambda: generation.running == 0, seconds=5)
         assert generation.ended.is_set()
+
+
+async def test_client_that_reads_slowly_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts is progress: here the client takes a byte between any two looks."""
+    left = itertools.count(10**6, -1)
+    looks = []
+    monkeypatch.setattr(listener, "unread_bytes", lambda _transport: looks.append(1) or next(left))
+    generation = FakeGeneration(Script(texts=["x" * 10_000] * 2000))
+    settings = replace(SETTINGS, unread_seconds=0.02)
+    async with serving(generation, settings) as server, wire(server) as client:
+        client.writer.transport.pause_reading()
+        await client.send(request_bytes(json.dumps(CHAT | {"stream": True}).encode()))
+        await until(lambda: len(looks) > 5, seconds=5)
+        assert generation.running == 1
+        client.writer.transport.resume_reading()
+        await asyncio.wait_for(client.reader.readuntil(b'"content":'), 5)
+
+
+async def test_rubbish_after_an_early_answer_closes_the_connection() -> None:
+    """The answer is out, so there is no second one to send; nor is it a bug of ours for the log."""
+    problems = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
+    async with serving(FakeGeneration()) as server, wire(server) as client:
+        head = f"POST {PATH} HTTP/1.1\r\nHost: h\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
+        await client.send(head.encode())
+        assert (await client.read_answer())[0] == 415
+        await client.send(b"this is no chunk\r\n")
+        assert await client.is_closed_within(2)
+    assert problems == []
 
 
 async def test_stop_lets_running_requests_finish() -> None:

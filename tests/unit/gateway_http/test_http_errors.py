@@ -111,6 +111,30 @@ async def test_bad_end_never_passes_for_an_answer(
     assert "error" in last
 
 
+async def test_error_repeats_little_of_what_the_client_sent(api: httpx.AsyncClient, generation: FakeGeneration) -> None:
+    generation.script = Script(error=InvalidRequest("x" * 10_000, "y" * 10_000))
+    response = await chat(api)
+    error = response.json()["error"]
+    assert len(error["message"]) == 500
+    assert len(error["param"]) == 200
+
+
+async def test_log_of_a_client_error_holds_nothing_of_its_body_and_path(api: httpx.AsyncClient) -> None:
+    with structlog.testing.capture_logs() as lines:
+        await chat(api, private_parameter=1)
+        await chat(api, logit_bias={"private": 1})
+        await api.get("/v1/models/private")
+        await api.get("/private")
+    failures = [line for line in lines if line["event"] == "HTTP request failed"]
+    assert [line["route"] for line in failures] == [
+        "/v1/chat/completions",
+        "/v1/chat/completions",
+        "/v1/models/{model}",
+        "unknown",
+    ]
+    assert "private" not in str(failures)
+
+
 @pytest.mark.parametrize("error_after", [0, 1])
 async def test_bug_of_ours_is_an_internal_error_without_details(
     api: httpx.AsyncClient, generation: FakeGeneration, error_after: int

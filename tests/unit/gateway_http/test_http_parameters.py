@@ -171,3 +171,33 @@ async def test_wrong_prompt_is_refused(api: httpx.AsyncClient, prompt: object) -
     response = await api.post("/v1/completions", json={"prompt": prompt})
     assert response.status_code == 400, response.text
     assert response.json()["error"]["param"].startswith("prompt")
+
+
+@pytest.mark.parametrize("prompt", [[], [[]], ["a", []]])
+async def test_empty_prompt_list_is_refused_in_the_words_of_json(api: httpx.AsyncClient, prompt: object) -> None:
+    response = await api.post("/v1/completions", json={"prompt": prompt})
+    assert response.status_code == 400
+    assert response.json()["error"]["message"] == "prompt: is empty; give a string, or at least 1 token id"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"messages": [5]}, "messages[0]: expected an object, got a number"),
+        ({"messages": {}}, "messages: expected a list, got an object"),
+        ({"messages": MESSAGES, "stream": 1}, "stream: expected a boolean, got a number"),
+        ({"messages": MESSAGES, "top_k": 1.5}, "top_k: expected a whole number, got a number"),
+        ({"messages": MESSAGES, "stream_options": {"x": 1}}, "stream_options.x: unknown parameter"),
+        ({"messages": [{"role": "user", "content": "", "audio": 1}]}, "messages[0].audio: should be null"),
+        ({"messages": MESSAGES, "logit_bias": {"5": True}}, "logit_bias: the bias of 5 is not a number"),
+    ],
+)
+async def test_refusal_speaks_of_json(api: httpx.AsyncClient, body: dict[str, Any], message: str) -> None:
+    assert (await chat_error(api, body))["message"] == message
+
+
+async def test_type_of_an_unsupported_part_is_repeated_in_short(api: httpx.AsyncClient) -> None:
+    for kind in ("x" * 100_000, {"x" * 100_000: 1}):
+        error = await chat_error(api, {"messages": [{"role": "user", "content": [{"type": kind}]}]})
+        assert "are not supported" in error["message"]
+        assert len(error["message"]) < 200
