@@ -14,11 +14,9 @@ def float32(value: float) -> float:
     return struct.unpack("f", struct.pack("f", value))[0]
 
 
-@pytest.mark.parametrize(
-    "text", ["2.1", "1.0000001", "-0.1", "1e+30", "3.4028235e+38", "16777216", "0.3333333", "1e-45"]
-)
+@pytest.mark.parametrize("text", ["2.1", "1.0000001", "-0.1", "1e+30", "3.4028235e+38", "16777216", "0.3333333"])
 def test_number_is_shown_as_it_was_sent(text: str) -> None:
-    assert float(shortest_float32(float32(float(text)))) == float(text)
+    assert shortest_float32(float32(float(text))) == text
 
 
 def test_number_that_no_float32_holds_is_shown_too() -> None:
