@@ -64,7 +64,7 @@ class Child:
     async def start(cls, spec: ServiceSpec, log: LogFile) -> "Child":
         """Starts the command with its output appended to the log."""
         log.mark_start()
-        with log.path.open("ab") as output:
+        with log.open() as output:
             process = await asyncio.create_subprocess_exec(
                 *spec.command,
                 stdin=asyncio.subprocess.DEVNULL,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.local.failure import LocalFailure
+from headrace.local.private_files import open_private
 
 # The kernel's limit is 108 bytes with the final zero, 104 on macOS.
 _SOCKET_PATH_BYTES = 100
@@ -39,19 +40,21 @@ class DataDir:
         return self.logs / f"{service}.log"
 
     def create(self) -> None:
-        """Makes the folders; private, because they hold secrets."""
+        """Makes the folders, private because they hold secrets; those of the user stay as they are."""
         try:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.logs.mkdir(exist_ok=True)
+            self.logs.mkdir(exist_ok=True, mode=0o700)
         except OSError as error:
-            raise LocalFailure(
-                f"cannot use the data directory {self.root}: {error}; choose another --data-dir"
-            ) from error
+            raise self._unusable(error) from error
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Holds this data directory for one instance; the kernel lets go of it when the process ends."""
-        with (self.root / "lock").open("w") as lock:
+        try:
+            lock = open_private(self.root / "lock", "w")
+        except OSError as error:
+            raise self._unusable(error) from error
+        with lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
@@ -65,8 +68,8 @@ class DataDir:
     def socket_folder(self) -> Iterator[Path]:
         """Yields a private folder whose paths are short enough for UNIX sockets; removes it at the end."""
         folder = self.root / "run"
-        if _fits(folder):
-            folder.mkdir(exist_ok=True, mode=0o700)
+        if _fits(folder) and _has_made_way(folder):
+            folder.mkdir(mode=0o700)
         else:
             folder = _short_private_folder()
         try:
@@ -74,11 +77,24 @@ class DataDir:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def _unusable(self, error: OSError) -> LocalFailure:
+        return LocalFailure(f"cannot use the data directory {self.root}: {error}; choose another --data-dir")
+
     def write_secret(self, path: Path, text: str) -> None:
         """Writes a file that only its owner can read."""
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(text)
+
+
+def _has_made_way(folder: Path) -> bool:
+    """Removes the sockets that a killed instance left; a folder that holds anything else is the user's and stays."""
+    if not os.path.lexists(folder):
+        return True
+    if folder.is_symlink() or not folder.is_dir() or not all(entry.is_socket() for entry in folder.iterdir()):
+        return False
+    shutil.rmtree(folder)
+    return True
 
 
 def _short_private_folder() -> Path:

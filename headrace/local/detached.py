@@ -25,8 +25,9 @@ def start_detached(options: UpOptions, tell: Tell) -> int:
     """Starts the instance, passes its news on until it serves or has failed, and returns the exit code."""
     data_dir = DataDir(Path(options.data_dir))
     data_dir.create()
-    log = LogFile(data_dir.log_file("supervisor"))
-    with log.path.open("wb") as output:
+    with data_dir.locked():  # or the log of an instance that runs already would be moved away
+        log = LogFile(data_dir.log_file("supervisor"))
+    with log.open() as output:
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "headrace.local.detached", json.dumps(dataclasses.asdict(options))],
             stdin=subprocess.DEVNULL,

@@ -1,21 +1,43 @@
 """A child's log: where it goes, and its last lines in readable form."""
 
 import json
+import os
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from headrace.local.private_files import open_private
+
+_LONGEST_BYTES = 64 * 1024 * 1024
 _TAIL_BYTES = 64 * 1024
 _PLAIN = ("ts", "level", "event", "service", "trace_id", "span_id", "exception", "mem_used", "gpu_util", "batch_size")
 
 
 class LogFile:
-    """The output of one service since its last start; the run before is kept beside it as NAME.log.1."""
+    """The output of one service in this run; what came before, or was too long, is kept beside it as NAME.log.1."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, longest_bytes: int = _LONGEST_BYTES) -> None:
         self.path = path
+        self._earlier = path.with_suffix(".log.1")
+        self._longest_bytes = longest_bytes
         self._start = 0
         if path.exists():
-            path.replace(path.with_suffix(".log.1"))
+            self.open().close()  # private from now on, whoever made it
+            path.replace(self._earlier)
+
+    def open(self) -> IO[bytes]:
+        """Opens it for a process to append its output."""
+        return open_private(self.path, "ab")
+
+    def make_room(self) -> None:
+        """Moves the content to NAME.log.1 when it has grown too long; a line written meanwhile can be lost."""
+        if not self.path.exists() or self.path.stat().st_size <= self._longest_bytes:
+            return
+        with self.path.open("rb") as content, open_private(self._earlier, "wb") as earlier:
+            shutil.copyfileobj(content, earlier)
+        # Its process appends, so that it goes on at the new end.
+        os.truncate(self.path, 0)
+        self._start = 0
 
     def mark_start(self) -> None:
         """Lets `tail` begin here: what an earlier child wrote is not this one's."""

@@ -11,6 +11,7 @@ from headrace.local.data_dir import DataDir
 from headrace.local.failure import LocalFailure
 from headrace.local.health import Health, check_health
 from headrace.local.state import InstanceState, ProcessId, ServiceState, read_state
+from headrace.local.stopping import ask_to_end
 
 # Tells a supervisor to start again what it has given up.
 TRY_AGAIN_SIGNAL = signal.SIGUSR1
@@ -44,15 +45,13 @@ def restart_service(data_dir: DataDir, state: InstanceState, name: str, say: Cal
 
 
 def _ask(state: InstanceState, service: ServiceState, say: Callable[[str], None]) -> None:
+    supervisor, process = state.supervisor.find(), service.process.find()
     with contextlib.suppress(psutil.NoSuchProcess):  # what has ended meanwhile is started again without being asked
-        if service.is_given_up:
+        if service.is_given_up and supervisor is not None:
             say(f"{service.name} had been given up after quick deaths; starting it again")
-            psutil.Process(state.supervisor.pid).send_signal(TRY_AGAIN_SIGNAL)
-            return
-        process = service.process.find()
-        if process is not None:
-            process.terminate()
-            process.resume()  # a stopped process would not see the request
+            supervisor.send_signal(TRY_AGAIN_SIGNAL)
+        elif process is not None:
+            ask_to_end(process)
 
 
 def _require_supervisor(supervisor: ProcessId, name: str) -> None:

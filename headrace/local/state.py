@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 
 from headrace.local.failure import LocalFailure
+from headrace.local.private_files import open_private
 
 _FORMAT = 1
 # How far two readings of one process's start may differ: the system clock is adjusted now and then.
@@ -77,7 +78,8 @@ def write_state(path: Path, state: InstanceState) -> None:
     """Replaces the file in one step, so that no reader sees half of it."""
     text = json.dumps({"format": _FORMAT, **dataclasses.asdict(state)}, indent=2)
     fresh = path.with_suffix(".new")
-    fresh.write_text(text, encoding="utf-8")
+    with open_private(fresh, "w") as file:
+        file.write(text)
     os.replace(fresh, path)
 
 

@@ -1,5 +1,6 @@
 """Ends a recorded instance: its supervisor does it; what an orphaned instance left is ended one by one."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -7,9 +8,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from headrace.local.data_dir import DataDir
+from headrace.local.plan import stop_order
 from headrace.local.state import InstanceState, ProcessId, read_state
 
+# So long a stop needs no explanation.
+_QUIET_SECONDS = 3.0
 # Every service may take its drain time.
 _SUPERVISOR_SECONDS = 90.0
 _ORPHAN_SECONDS = 10.0
@@ -34,24 +40,48 @@ def _stop_supervisor(identity: ProcessId, say: Callable[[str], None]) -> None:
     supervisor = identity.find()
     if supervisor is None:
         return
-    supervisor.terminate()
-    if not _gone(identity, _SUPERVISOR_SECONDS):
+    ask_to_end(supervisor)
+    if _gone(identity, _QUIET_SECONDS):
+        return
+    if _is_stopped(supervisor):
+        say(f"the supervisor (pid {identity.pid}) is a stopped process and is killed")
+    else:
+        say(f"waiting up to {_SUPERVISOR_SECONDS:g} s for the supervisor (pid {identity.pid}) to end its services")
+        if _gone(identity, _SUPERVISOR_SECONDS):
+            return
         say(f"the supervisor (pid {identity.pid}) did not end in {_SUPERVISOR_SECONDS:g} s and is killed")
+    with contextlib.suppress(psutil.NoSuchProcess):
         supervisor.kill()
-        _gone(identity, _ORPHAN_SECONDS)
+    _gone(identity, _ORPHAN_SECONDS)
 
 
 def _stop_orphans(state: InstanceState, say: Callable[[str], None]) -> None:
-    for service in state.services:
-        process = service.process.find()
+    services = {service.name: service for service in state.services}
+    for name in stop_order(services):
+        identity = services[name].process
+        process = identity.find()
         if process is None:
             continue
-        say(f"ending {service.name} (pid {service.process.pid}), whose supervisor is gone")
+        say(f"ending {name} (pid {identity.pid}), whose supervisor is gone")
+        ask_to_end(process)
+        if not _gone(identity, _ORPHAN_SECONDS):
+            with contextlib.suppress(ProcessLookupError):
+                # Each service leads a session of its own, so its group is all that it started.
+                os.killpg(identity.pid, signal.SIGKILL)
+            _gone(identity, _ORPHAN_SECONDS)
+
+
+def ask_to_end(process: psutil.Process) -> None:
+    """Sends SIGTERM, and SIGCONT because a stopped process would not see it."""
+    with contextlib.suppress(psutil.NoSuchProcess):
         process.terminate()
-        if not _gone(service.process, _ORPHAN_SECONDS):
-            # Each service leads a session of its own, so its group is all that it started.
-            os.killpg(service.process.pid, signal.SIGKILL)
-            _gone(service.process, _ORPHAN_SECONDS)
+        process.resume()
+
+
+def _is_stopped(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    return False
 
 
 def _gone(identity: ProcessId, timeout_seconds: float) -> bool:

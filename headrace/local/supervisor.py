@@ -22,6 +22,7 @@ from headrace.local.restart_policy import QUICK_DEATHS, RestartPolicy
 from headrace.local.state import InstanceState, ProcessId, ServiceState, write_state
 
 _POLL_SECONDS = 0.2
+_LOG_SECONDS = 30.0
 # Longer than the drain that a service is given, so that it ends by itself.
 _STOP_SECONDS = 15.0
 
@@ -88,6 +89,7 @@ class Supervisor:
             async with asyncio.TaskGroup() as group:
                 for service in self._services.values():
                     group.create_task(self._keep_running(service))
+                group.create_task(self._keep_logs_short())
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
 
@@ -186,6 +188,15 @@ class Supervisor:
             await self._start_child(service)
             with contextlib.suppress(ServiceDied):  # the next turn of the loop deals with it
                 await self._all_healthy([service], watched=[service])
+
+    async def _keep_logs_short(self) -> None:
+        while True:
+            for service in self._services.values():
+                try:
+                    await asyncio.to_thread(service.log.make_room)
+                except OSError as error:
+                    self._tell(Notice(f"the log of {service.spec.name} is too long and cannot be moved: {error}"))
+            await asyncio.sleep(_LOG_SECONDS)
 
     async def _give_up_until_wanted(self, service: _Service, death: Death) -> None:
         name, why = service.spec.name, f"after {QUICK_DEATHS} quick deaths"

@@ -29,8 +29,11 @@ def test_a_second_instance_does_not_collide_and_goes_without_a_trace(stack: Stac
 
 
 def test_a_second_instance_in_the_same_place_is_refused_with_the_way_out(stack: Stack) -> None:
+    log = stack.data_dir / "logs" / "supervisor.log"
+    before = log.read_text()
     again = stack.up()
     assert again.returncode == 1
+    assert log.read_text().startswith(before)
     assert "a Headrace runs already with the data directory" in again.stderr
     assert "headrace down" in again.stderr
 
@@ -106,5 +109,20 @@ def test_down_ends_what_a_killed_supervisor_left_behind(second_place: Stack) -> 
     refused = second_place.up()
     assert refused.returncode == 1
     assert "`headrace down` ends them" in refused.stderr
-    assert second_place.down().returncode == 0
+    stopped = second_place.down()
+    assert stopped.returncode == 0
+    ended = [stopped.stdout.index(f"ending {name} ") for name in ("gateway", "scheduler", "runner-0", "redis")]
+    assert ended == sorted(ended)
+    until(lambda: not second_place.processes(), 5, "the end of every process")
+
+
+def test_a_supervisor_that_was_stopped_still_ends_its_instance(second_place: Stack) -> None:
+    started = second_place.up()
+    assert started.returncode == 0, started.stdout + started.stderr
+    second_place.headrace("restart", "kvstore")
+    state = json.loads((second_place.data_dir / "state.json").read_text())
+    psutil.Process(state["supervisor"]["pid"]).suspend()
+    stopped = second_place.down()
+    assert stopped.returncode == 0
+    assert "is killed" not in stopped.stdout
     until(lambda: not second_place.processes(), 5, "the end of every process")
