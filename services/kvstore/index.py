@@ -95,6 +95,12 @@ class BlockIndex:
         place = space.places.get(block_key) if space else None
         return place is not None and self._values[place.value_key].expires_at > self._clock()
 
+    def values_of(self, namespace: str, block_keys: Sequence[bytes]) -> list[str]:
+        """Returns the values that are said to hold any of these blocks."""
+        space = self._namespaces.get(namespace)
+        places = [space.places.get(key) for key in block_keys] if space else []
+        return list(dict.fromkeys(place.value_key for place in places if place is not None))
+
     def has_value(self, value_key: str) -> bool:
         """Tells whether a value is known."""
         return value_key in self._values

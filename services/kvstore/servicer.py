@@ -66,7 +66,7 @@ class KvStoreServicer(KvStoreServiceServicer):
             check_namespace(request.tenant_namespace)
             check_block_keys(request.block_keys)
             check_block_bytes(request.block_bytes)
-            grants, degraded = self._grant(request)
+            grants, degraded = await self._grant(request)
             self._store.metrics.grants.inc(len(grants))
             return pb.LeaseResponse(
                 grants=grants,
@@ -111,15 +111,18 @@ class KvStoreServicer(KvStoreServiceServicer):
             missing = await store.redis.find_missing([run.value_key for run in runs], counts_as_use=True)
         except RedisAway as away:
             return [], away.reason
-        for value_key in missing:
-            if store.index.remove(value_key):
-                store.metrics.vanished_values.inc()
+        self._forget(missing)
         for place, run in enumerate(runs):
             if run.value_key in missing:
                 return runs[:place], ""
         return runs, ""
 
-    def _grant(self, request: pb.LeaseRequest) -> tuple[list[pb.Grant], str]:
+    def _forget(self, value_keys: set[str]) -> None:
+        for value_key in value_keys:
+            if self._store.index.remove(value_key):
+                self._store.metrics.vanished_values.inc()
+
+    async def _grant(self, request: pb.LeaseRequest) -> tuple[list[pb.Grant], str]:
         store = self._store
         if store.redis is None:
             return [], NOT_CONFIGURED
@@ -128,6 +131,13 @@ class KvStoreServicer(KvStoreServiceServicer):
         if store.leases.is_full:
             return [], TOO_MANY_LEASES
         namespace = self._namespace(request.tenant_namespace)
+        held = store.index.values_of(namespace, request.block_keys)
+        if held:
+            # Whoever offers these blocks may have found out that Redis has lost them.
+            try:
+                self._forget(await store.redis.find_missing(held, counts_as_use=False))
+            except RedisAway as away:
+                return [], away.reason
         wanted = LeaseRequest(namespace, request.block_keys, request.block_bytes, request.runner_id)
         leases = store.leases.grant(wanted, lambda key: store.index.holds(namespace, key))
         grants = [
@@ -141,7 +151,8 @@ class KvStoreServicer(KvStoreServiceServicer):
             )
             for lease in leases
         ]
-        return grants, ""
+        # What a full table leaves out is neither stored nor being stored.
+        return grants, TOO_MANY_LEASES if store.leases.is_full else ""
 
     def _commit(self, request: pb.CommitRequest) -> str:
         store = self._store

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -23,6 +22,7 @@ from services.scheduler.request import Phase, Request
 from services.scheduler.runner_session import RunnerSession
 from services.scheduler.second_level_order import PublishRange
 from services.scheduler.stage_clock import Stage
+from services.scheduler.stored_keys import StoredKeys
 from services.scheduler.stored_prefix import StoredPrefix, StoredRun
 from services.scheduler.transfers import PlacedBlock, PublishOrder, TransferOutcome, TransferReport, ValueRef
 from services.scheduler.waiting_queue import WaitingQueue
@@ -33,7 +33,6 @@ T = TypeVar("T")
 
 SERVICE = "headrace.v1.KvStoreService"
 BOOKKEEPING_SECONDS = 2.0
-REMEMBERED_KEYS = 1 << 16
 MOST_PINNED_SHARE = 0.25
 MOST_LOOKUPS = 64
 
@@ -94,7 +93,8 @@ class SecondLevel:
         self._metrics = metrics
         self._breaker = Breaker(BreakerSettings())
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._stored: OrderedDict[bytes, None] = OrderedDict()
+        self._stored = StoredKeys(time.monotonic)
+        self._leasing: set[bytes] = set()
 
     async def look_up(self, request: Request, sessions: Iterable[RunnerSession]) -> None:
         """Notes on the request what is stored of its prompt beyond what its runner holds itself."""
@@ -117,7 +117,14 @@ class SecondLevel:
         request.is_looked_up = True
         question = Question("Lookup", asked, self._access.lookup_seconds, spec.traceparent, spec.request_id)
         answer = await self._ask(self._stub.Lookup, question, permit)
-        if answer is not None and answer.runs:
+        if answer is None:
+            return
+        if not answer.degraded_reason:
+            found = sum(run.blocks for run in answer.runs)
+            self._stored.note(keys[:found])
+            # Redis may have lost what was stored once: it is offered again.
+            self._stored.drop(keys[found:])
+        if answer.runs:
             runs = tuple(StoredRun(run.value_key, run.first_index, run.blocks) for run in answer.runs)
             request.stored = StoredPrefix(session.key_chain(request).scope, runs, answer.integrity_key)
 
@@ -137,10 +144,12 @@ class SecondLevel:
             self._spawn(self._ask(self._stub.Lookup, question, permit))
 
     def offer(self, session: RunnerSession, offered: PublishRange) -> None:
-        """Takes over pinned blocks: leases the right to store them, and lets go of what is not worth storing."""
+        """Takes over a chain's pinned blocks: leases the right to store those after the ones that are stored."""
         total = len(offered.keys)
-        first = next((at for at, key in enumerate(offered.keys) if key not in self._stored), total)
-        pinned = sum(len(order.blocks) for order in session.transfers.open_publishes())
+        under_way = [block.key for order in session.transfers.open_publishes() for block in order.blocks]
+        pinned = len(under_way)
+        taken = self._leasing.union(under_way)
+        first = next((at for at, key in enumerate(offered.keys) if key not in self._stored and key not in taken), total)
         end = min(total, first + int(session.pool.total * MOST_PINNED_SHARE) - pinned)
         permit = self._breaker.permit() if first < end else None
         if permit is None:
@@ -156,12 +165,14 @@ class SecondLevel:
             block_bytes=session.identity.kv.block_bytes,
             runner_id=session.identity.runner_id,
         )
+        self._leasing.update(offered.keys)
         try:
             question = Question("Lease", asked, BOOKKEEPING_SECONDS, offered.traceparent)
             answer = await self._ask(self._stub.Lease, question, permit)
             if answer is not None:
                 self._order_publishes(session, offered, answer)
         finally:
+            self._leasing.difference_update(offered.keys)
             session.pool.release(offered.block_ids)
             session.news.set()
 
@@ -177,13 +188,13 @@ class SecondLevel:
                 session.transfers.add(_publish_order(session, offered, grant, answer.integrity_key))
         if not answer.degraded_reason:
             # What was not granted is stored already, or another runner is storing it.
-            self._remember(key for position, key in enumerate(offered.keys) if position not in granted)
+            self._stored.note(key for position, key in enumerate(offered.keys) if position not in granted)
 
     def settle(self, order: PublishOrder, report: TransferReport) -> None:
         """Makes a written value visible, or gives its lease back."""
         is_stored = report.outcome is TransferOutcome.DONE
         if is_stored:
-            self._remember(block.key for block in order.blocks)
+            self._stored.note(block.key for block in order.blocks)
         self._spawn(self._commit(order.lease_id, report.payload_bytes if is_stored else None, order.traceparent))
 
     def abandon(self, session: RunnerSession) -> None:
@@ -193,8 +204,7 @@ class SecondLevel:
 
     def forget(self, keys: Iterable[bytes]) -> None:
         """Drops keys that turned out not to be stored, so that they are offered again."""
-        for key in keys:
-            self._stored.pop(key, None)
+        self._stored.drop(keys)
 
     async def close(self) -> None:
         """Ends open calls."""
@@ -234,12 +244,6 @@ class SecondLevel:
         if self._breaker.succeeded(permit):
             log.info("kvstore answers again")
         return answer
-
-    def _remember(self, keys: Iterable[bytes]) -> None:
-        for key in keys:
-            self._stored[key] = None
-        while len(self._stored) > REMEMBERED_KEYS:
-            self._stored.popitem(last=False)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -125,21 +125,21 @@ def note_load_ended(session: RunnerSession, order: LoadOrder, report: TransferRe
 
 
 def take_publishable(session: RunnerSession, residency: Residency) -> PublishRange | None:
-    """Pins and returns the computed full blocks that were not offered yet."""
+    """Pins and returns the computed full blocks, from the chain's first one: what follows a gap is of no use."""
     request = residency.request
     if not session.identity.has_l2 or not request.spec.cache_policy.is_leaving:
         return None
-    first, end = residency.offered, residency.registered
-    if first >= end:
+    end = residency.registered
+    if residency.offered >= end:
         return None
     residency.offered = end
     size = session.pool.block_tokens
-    block_ids = tuple(residency.block_ids[first:end])
+    block_ids = tuple(residency.block_ids[:end])
     session.pool.take(block_ids)
     return PublishRange(
         tenant_namespace=request.spec.tenant_namespace,
-        keys=tuple(session.key_chain(request).keys(request.tokens, end)[first:end]),
+        keys=tuple(session.key_chain(request).keys(request.tokens, end)[:end]),
         block_ids=block_ids,
-        token_ids=tuple(request.tokens[first * size : end * size]),
+        token_ids=tuple(request.tokens[: end * size]),
         traceparent=request.spec.traceparent,
     )

@@ -123,6 +123,30 @@ async def test_a_request_that_makes_no_sense_names_the_field(
     assert from_rpc_error(caught.value).violations[0].field == field
 
 
+async def test_what_redis_has_lost_is_granted_again_before_anybody_looks_it_up(
+    valkey: ValkeyServer, folder: Path
+) -> None:
+    """KV-8: a runner whose load failed offers the blocks that it had to compute."""
+    async with serving(folder, valkey.url, sweep_values_per_second=1) as kvstore:
+        (first,) = (await store_chain(kvstore, valkey)).grants
+        assert not (await kvstore.lease()).grants
+        valkey.command("DEL", first.value_key)
+        (again,) = (await kvstore.lease()).grants
+
+    assert (again.first_block, again.blocks) == (0, BLOCKS)
+    assert again.value_key != first.value_key
+
+
+async def test_a_full_lease_table_says_so_with_what_it_could_grant(valkey: ValkeyServer, folder: Path) -> None:
+    """What was left out is not stored: its runner may offer it again."""
+    value_mib = IDENTITY.block_bytes / 2**20
+    async with serving(folder, valkey.url, value_mib=value_mib, max_leases=3) as kvstore:
+        response = await kvstore.lease()
+
+    assert len(response.grants) == 3
+    assert response.degraded_reason == "TOO_MANY_LEASES"
+
+
 async def test_an_unknown_lease_is_no_error(kvstore: KvStore) -> None:
     assert not await kvstore.commit(12345)
 

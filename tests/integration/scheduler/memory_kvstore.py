@@ -21,6 +21,9 @@ class MemoryKvStore(KvStoreServiceServicer):
         self.answers = asyncio.Event()
         self.answers.set()
         self.lookups = 0
+        self.offers: list[list[bytes]] = []
+        self.busy_answers = 0
+        """Leases to be refused without saying that anything is stored."""
         self.given_back: list[int] = []
 
     async def Lookup(self, request: pb.LookupRequest, context: Any) -> pb.LookupResponse:  # type: ignore[override]
@@ -37,8 +40,12 @@ class MemoryKvStore(KvStoreServiceServicer):
 
     async def Lease(self, request: pb.LeaseRequest, context: Any) -> pb.LeaseResponse:  # type: ignore[override]
         """Grants everything from the first unknown block on, as one value."""
+        self.offers.append(list(request.block_keys))
         await self.answers.wait()
         keys = list(request.block_keys)
+        if self.busy_answers:
+            self.busy_answers -= 1
+            return pb.LeaseResponse(integrity_key=b"secret", degraded_reason="TOO_MANY_LEASES")
         while keys and (request.tenant_namespace, keys[0]) in self.stored:
             keys.pop(0)
         if not keys:

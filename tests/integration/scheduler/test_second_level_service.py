@@ -124,11 +124,71 @@ async def test_a_runner_lost_in_mid_publish_gives_its_leases_back(folder: Path) 
     ):
         async with ScriptedRunner(scheduler.address, HELLO) as runner:
             await runner.attached.wait()
-            call = await gate.open(PROMPT, 60)
-            await until(lambda: len(runner.plans) >= 1)
             runner.is_open.clear()
-            await until(lambda: bool(kvstore.leases) or len(runner.plans) >= 2)
-            is_leased = bool(kvstore.leases) and not kvstore.stored
-        if is_leased:
-            await until(lambda: bool(kvstore.given_back))
+            call = await gate.open(PROMPT, 200)
+            await until(lambda: bool(runner.plans))
+            kvstore.answers.clear()
+            runner.is_open.set()
+            await until(lambda: bool(kvstore.offers))
+            runner.is_open.clear()
+            kvstore.answers.set()
+            (session,) = scheduler.parts.fleet.sessions
+            await until(lambda: bool(session.transfers.open_publishes()))
+        await until(lambda: bool(kvstore.given_back))
         call.cancel()
+
+
+async def test_a_prefix_that_redis_has_lost_is_stored_again_whole(folder: Path) -> None:
+    """KV-8: FLUSHALL, or an eviction that the kvstore has noticed."""
+    store = ScriptedStore()
+    async with (
+        memory_kvstore(folder) as (address, kvstore),
+        local_scheduler(folder, SchedulerConfig(kvstore=address)) as scheduler,
+        gateway(scheduler.address) as gate,
+    ):
+        await warm(scheduler.address, store, kvstore)
+        store.values.clear()
+        kvstore.stored.clear()
+        async with ScriptedRunner(scheduler.address, HELLO, store=store) as runner:
+            await runner.attached.wait()
+            assert (await gate.ask(PROMPT, 4)).last.usage.cached_tokens_l2 == 0
+            await until(lambda: len(kvstore.stored) >= 6)
+        async with ScriptedRunner(scheduler.address, HELLO, store=store) as runner:
+            await runner.attached.wait()
+            assert (await gate.ask(PROMPT, 4)).last.usage.cached_tokens_l2 == 24
+
+
+async def test_after_a_failed_load_the_whole_chain_is_offered_again(folder: Path) -> None:
+    """KV-8: the kvstore has not noticed yet; the offer makes it look."""
+    store = ScriptedStore()
+    async with (
+        memory_kvstore(folder) as (address, kvstore),
+        local_scheduler(folder, SchedulerConfig(kvstore=address)) as scheduler,
+        gateway(scheduler.address) as gate,
+    ):
+        await warm(scheduler.address, store, kvstore)
+        store.values.clear()
+        kvstore.offers.clear()
+        async with ScriptedRunner(scheduler.address, HELLO, store=store) as runner:
+            await runner.attached.wait()
+            assert (await gate.ask(PROMPT, 4)).last.usage.cached_tokens_l2 == 0
+            await until(lambda: bool(kvstore.offers))
+
+    first_keys = sorted(kvstore.stored, key=lambda item: kvstore.stored[item][1])
+    assert kvstore.offers[0][0] == first_keys[0][1]
+    assert len(kvstore.offers[0]) == 6
+
+
+async def test_a_tail_is_not_stored_without_what_comes_before_it(folder: Path) -> None:
+    async with (
+        memory_kvstore(folder) as (address, kvstore),
+        local_scheduler(folder, SchedulerConfig(kvstore=address)) as scheduler,
+        ScriptedRunner(scheduler.address, HELLO) as runner,
+        gateway(scheduler.address) as gate,
+    ):
+        await runner.attached.wait()
+        kvstore.busy_answers = 1
+        await gate.ask(PROMPT, 8)
+        await until(lambda: len(kvstore.stored) == 8)
+
+    assert [len(offer) for offer in kvstore.offers] == [6, 8]

@@ -57,7 +57,7 @@ def alone(prompt: Iterable[int], count: int, script: Script = counting_script, r
 
 @dataclass
 class StoringPublisher:
-    """Grants every offer as one value, and remembers which block keys are stored."""
+    """Grants what follows the stored blocks as one value, and remembers which block keys are stored."""
 
     stored: dict[bytes, tuple[str, int]] = field(default_factory=dict)
     forgotten: list[bytes] = field(default_factory=list)
@@ -65,9 +65,15 @@ class StoringPublisher:
 
     def offer(self, session: RunnerSession, offered: PublishRange) -> None:
         """Orders the write at once."""
-        if not self.is_storing:
+        taken = {block.key for order in session.transfers.open_publishes() for block in order.blocks}
+        taken.update(self.stored)
+        total = len(offered.keys)
+        first = next((at for at, key in enumerate(offered.keys) if key not in taken), total)
+        if not self.is_storing or first == total:
             session.pool.release(offered.block_ids)
             return
+        session.pool.release(offered.block_ids[:first])
+        offered = offered.part(first, total)
         number = session.transfers.next_id()
         blocks = tuple(
             PlacedBlock(position, block_id, key)
@@ -85,7 +91,9 @@ class StoringPublisher:
 
     def forget(self, keys: Iterable[bytes]) -> None:
         """Notes what was not there."""
-        self.forgotten.extend(keys)
+        for key in keys:
+            self.forgotten.append(key)
+            self.stored.pop(key, None)
 
 
 @dataclass

@@ -172,7 +172,7 @@ def test_a_load_that_takes_too_long_is_given_up_for_other_blocks() -> None:
 
     assert request.tokens == prompt + alone(prompt, 4)
     assert request.cached_tokens_l2 == 0
-    assert runner.session.pool.used == 4 + 5, "the late load's blocks, and those being published"
+    assert runner.session.pool.used == 4, "the late load's blocks"
     runner.holds_transfers = False
     runner.deliver_transfers()
     sim.run()
@@ -212,3 +212,33 @@ def test_full_blocks_of_prompt_and_output_are_published_once() -> None:
     assert len(sim.publisher.stored) == 5
     assert sum(len(value) for value in sim.store.values.values()) == 5
     sim.check_idle()
+
+
+def test_a_value_that_is_gone_is_stored_again_from_its_first_block() -> None:
+    """KV-8, second level: what is stored after the loss is of use."""
+    sim = Simulation(WITH_L2)
+    prompt = list(range(5, 25))
+    warm_l2(sim, prompt)
+    sim.store.values.clear()
+    sim.submit(prompt, 4)
+    sim.run()
+    sim.lose(sim.runners[0])
+    sim.attach(WITH_L2)
+    third = sim.submit(prompt, 4)
+    sim.run()
+
+    assert third.cached_tokens_l2 == 16
+    assert third.tokens == prompt + alone(prompt, 4)
+
+
+def test_what_was_not_taken_at_first_is_offered_again_with_what_follows_it() -> None:
+    sim = Simulation(WITH_L2)
+    sim.publisher.is_storing = False
+    request = sim.submit(range(5, 25), 12)
+    sim.run(until=lambda: request.output_tokens >= 2)
+    sim.publisher.is_storing = True
+    sim.run()
+
+    assert len(sim.publisher.stored) == 7
+    (value,) = sim.store.values.values()
+    assert [len(history) for _, history in value] == [4, 8, 12, 16, 20, 24, 28]
