@@ -49,7 +49,7 @@ class ControlTokens:
 
     def hide(self, prompt: ChatPrompt, template: str) -> HiddenTokens | None:
         """Takes the control tokens out of everything that the caller wrote; None where there are none."""
-        written = [text for message in prompt.messages for text in _written_in(message)]
+        written = [text for message in prompt.messages for text in message.texts]
         written += _strings_in(dict(prompt.template_variables))
         tokens = dict.fromkeys(token for text in written for token in self._any.findall(text))
         if not tokens:
@@ -74,7 +74,7 @@ class ControlTokens:
 
 
 def _refusal(prompt: ChatPrompt, token: str, shown: Change) -> InvalidRequest:
-    holds = [token in shown("\0".join(_written_in(message))) for message in prompt.messages]
+    holds = [token in shown("\0".join(message.texts)) for message in prompt.messages]
     field = f"prompt.messages[{holds.index(True)}]" if True in holds else "prompt.messages"
     return InvalidRequest(field, f"holds {token!r}, which this model cannot read as plain text; leave it out")
 
@@ -83,11 +83,6 @@ def _alias(token: Any, alias: str) -> Any:
     from tokenizers import AddedToken
 
     return AddedToken(alias, lstrip=token.lstrip, rstrip=token.rstrip, normalized=False, special=False)
-
-
-def _written_in(message: Message) -> list[str]:
-    calls = (text for call in message.tool_calls for text in (call.id, call.name, call.arguments))
-    return [message.text, message.name, message.tool_call_id, *calls]
 
 
 def _strings_in(value: Any) -> list[str]:

@@ -110,8 +110,7 @@ class Generation:
         assert prompt is not None  # validate_prompt() has seen to it
         if isinstance(prompt, TokenPrompt):
             require_in_vocabulary("prompt.token_ids", prompt.token_ids, model.vocabulary_size)
-        token_ids = await self._parts.admission.tokenizing.encode(prompt)
-        tokens = await self._parts.admission.tokenizing.token_texts(token_ids)
+        token_ids, tokens = await self._parts.admission.tokenizing.look_up(prompt)
         return TokenizeResponse(token_ids=token_ids, tokens=tokens, context_length=model.context_tokens)
 
     async def detokenize(self, request: DetokenizeRequest) -> DetokenizeResponse:

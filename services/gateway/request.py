@@ -44,10 +44,15 @@ class Message:
         return "".join(part or "" for part in self.parts)
 
     @property
+    def texts(self) -> list[str]:
+        """Lists everything that the caller wrote."""
+        calls = (text for call in self.tool_calls for text in (call.id, call.name, call.arguments))
+        return [self.text, self.name, self.tool_call_id, *calls]
+
+    @property
     def characters(self) -> int:
         """Counts everything that the caller wrote."""
-        calls = sum(len(call.id) + len(call.name) + len(call.arguments) for call in self.tool_calls)
-        return len(self.text) + len(self.name) + len(self.tool_call_id) + calls
+        return sum(map(len, self.texts))
 
 
 @dataclass(frozen=True, slots=True)
