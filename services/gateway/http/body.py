@@ -12,8 +12,9 @@ from services.gateway.http.settings import HttpSettings
 # Above this a refused body is not read to its end just to keep the connection.
 _DISCARDED_BYTES = 64 * 1024 * 1024
 _CLOSE = (("connection", "close"),)
-# Parsing holds the whole process up for as long as it takes, and lists and objects take the longest.
-_OPENINGS = 131_072
+# Parsing holds the whole process up for as long as it takes, and lists, objects and their keys take the longest.
+# Text of so many of these marks has more tokens than one call may send.
+_MARKS = 131_072
 
 
 async def read_body(request: Request, settings: HttpSettings) -> bytes:
@@ -32,8 +33,10 @@ async def read_body(request: Request, settings: HttpSettings) -> bytes:
 
 def parse_object(body: bytes) -> dict[str, Any]:
     """Parses a JSON object; of a repeated key the last value counts, as it does at OpenAI."""
-    if body.count(b"[") + body.count(b"{") > _OPENINGS:
-        message = f"the body holds more than {_OPENINGS} lists and objects ([ and {{ in texts count); send less"
+    if body.count(b"[") + body.count(b"{") > _MARKS or body.count(b":") > _MARKS:
+        message = (
+            f"the body holds more than {_MARKS} lists and objects, or keys ([, {{ and : in texts count); send less"
+        )
         raise HttpFault(ApiError(400, message, code="invalid_value"))
     try:
         value = from_json(body, allow_inf_nan=False)
