@@ -86,8 +86,8 @@ class Child:
         if self._process.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGTERM)
             self._process.send_signal(signal.SIGCONT)  # a stopped process would not see the request
+            self._process.send_signal(signal.SIGTERM)
         try:
             await asyncio.wait_for(self._process.wait(), grace_seconds)
         except TimeoutError:

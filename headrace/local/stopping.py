@@ -43,13 +43,12 @@ def _stop_supervisor(identity: ProcessId, say: Callable[[str], None]) -> None:
     ask_to_end(supervisor)
     if _gone(identity, _QUIET_SECONDS):
         return
-    if _is_stopped(supervisor):
-        say(f"the supervisor (pid {identity.pid}) is a stopped process and is killed")
-    else:
+    if not _is_stopped(supervisor):
         say(f"waiting up to {_SUPERVISOR_SECONDS:g} s for the supervisor (pid {identity.pid}) to end its services")
-        if _gone(identity, _SUPERVISOR_SECONDS):
+        if _gone(identity, _SUPERVISOR_SECONDS, unless=lambda: _is_stopped(supervisor)):
             return
-        say(f"the supervisor (pid {identity.pid}) did not end in {_SUPERVISOR_SECONDS:g} s and is killed")
+    why = "is a stopped process" if _is_stopped(supervisor) else f"did not end in {_SUPERVISOR_SECONDS:g} s"
+    say(f"the supervisor (pid {identity.pid}) {why} and is killed")
     with contextlib.suppress(psutil.NoSuchProcess):
         supervisor.kill()
     _gone(identity, _ORPHAN_SECONDS)
@@ -72,10 +71,10 @@ def _stop_orphans(state: InstanceState, say: Callable[[str], None]) -> None:
 
 
 def ask_to_end(process: psutil.Process) -> None:
-    """Sends SIGTERM, and SIGCONT because a stopped process would not see it."""
+    """Sends SIGTERM, and SIGCONT before it because a stopped process would not see it."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        process.terminate()
         process.resume()
+        process.terminate()
 
 
 def _is_stopped(process: psutil.Process) -> bool:
@@ -84,11 +83,11 @@ def _is_stopped(process: psutil.Process) -> bool:
     return False
 
 
-def _gone(identity: ProcessId, timeout_seconds: float) -> bool:
+def _gone(identity: ProcessId, timeout_seconds: float, unless: Callable[[], bool] = lambda: False) -> bool:
     # Polled rather than waited for: where nobody reaps orphans a dead process stays behind as a zombie.
     deadline = time.monotonic() + timeout_seconds
     while identity.find() is not None:
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline or unless():
             return False
         time.sleep(_POLL_SECONDS)
     return True

@@ -217,3 +217,11 @@ async def test_what_was_given_up_starts_again_on_request_and_a_request_in_vain_s
             watching.cancel()
         asyncio.get_running_loop().remove_signal_handler(TRY_AGAIN_SIGNAL)
         await stack.supervisor.stop()
+
+
+async def test_a_stopped_child_still_drains_when_the_instance_ends(tmp_path: Path) -> None:
+    stack = Stack(tmp_path)
+    await stack.supervisor.start(ready_seconds=30)
+    os.kill(stack.pid("runner-0"), signal.SIGSTOP)
+    await stack.supervisor.stop()
+    assert "runner-0" in stack.stops.read_text().split()
