@@ -83,7 +83,7 @@ class GetLoadsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class RunnerLoad(_message.Message):
-    __slots__ = ("runner_id", "incarnation", "address", "model", "running_requests", "used_blocks", "cached_blocks", "total_blocks", "block_tokens", "epoch", "request_tokens_limit")
+    __slots__ = ("runner_id", "incarnation", "address", "model", "running_requests", "used_blocks", "cached_blocks", "total_blocks", "block_tokens", "epoch", "request_tokens_limit", "is_draining", "is_away")
     RUNNER_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
@@ -95,6 +95,8 @@ class RunnerLoad(_message.Message):
     BLOCK_TOKENS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     REQUEST_TOKENS_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    IS_DRAINING_FIELD_NUMBER: _ClassVar[int]
+    IS_AWAY_FIELD_NUMBER: _ClassVar[int]
     runner_id: str
     incarnation: str
     address: str
@@ -106,7 +108,9 @@ class RunnerLoad(_message.Message):
     block_tokens: int
     epoch: int
     request_tokens_limit: int
-    def __init__(self, runner_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[_step_pb2.ModelIdentity, _Mapping]] = ..., running_requests: _Optional[int] = ..., used_blocks: _Optional[int] = ..., cached_blocks: _Optional[int] = ..., total_blocks: _Optional[int] = ..., block_tokens: _Optional[int] = ..., epoch: _Optional[int] = ..., request_tokens_limit: _Optional[int] = ...) -> None: ...
+    is_draining: bool
+    is_away: bool
+    def __init__(self, runner_id: _Optional[str] = ..., incarnation: _Optional[str] = ..., address: _Optional[str] = ..., model: _Optional[_Union[_step_pb2.ModelIdentity, _Mapping]] = ..., running_requests: _Optional[int] = ..., used_blocks: _Optional[int] = ..., cached_blocks: _Optional[int] = ..., total_blocks: _Optional[int] = ..., block_tokens: _Optional[int] = ..., epoch: _Optional[int] = ..., request_tokens_limit: _Optional[int] = ..., is_draining: _Optional[bool] = ..., is_away: _Optional[bool] = ...) -> None: ...
 
 class GetLoadsResponse(_message.Message):
     __slots__ = ("runners", "queued_requests", "scheduler_id")

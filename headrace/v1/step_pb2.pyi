@@ -24,16 +24,18 @@ TRANSFER_OUTCOME_TIMEOUT: TransferOutcome
 TRANSFER_OUTCOME_UNAVAILABLE: TransferOutcome
 
 class AttachRequest(_message.Message):
-    __slots__ = ("hello", "result", "transfer", "heartbeat")
+    __slots__ = ("hello", "result", "transfer", "heartbeat", "draining")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     TRANSFER_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
     hello: RunnerHello
     result: StepResult
     transfer: TransferResult
     heartbeat: Heartbeat
-    def __init__(self, hello: _Optional[_Union[RunnerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., transfer: _Optional[_Union[TransferResult, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ...) -> None: ...
+    draining: Draining
+    def __init__(self, hello: _Optional[_Union[RunnerHello, _Mapping]] = ..., result: _Optional[_Union[StepResult, _Mapping]] = ..., transfer: _Optional[_Union[TransferResult, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ...) -> None: ...
 
 class AttachResponse(_message.Message):
     __slots__ = ("attached", "plan")
@@ -122,6 +124,12 @@ class Heartbeat(_message.Message):
     epoch: int
     device: DeviceStats
     def __init__(self, epoch: _Optional[int] = ..., device: _Optional[_Union[DeviceStats, _Mapping]] = ...) -> None: ...
+
+class Draining(_message.Message):
+    __slots__ = ("epoch",)
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    epoch: int
+    def __init__(self, epoch: _Optional[int] = ...) -> None: ...
 
 class DeviceStats(_message.Message):
     __slots__ = ("utilization", "memory_used_bytes")

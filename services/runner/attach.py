@@ -20,6 +20,7 @@ from services.runner.sequence_spans import SequenceSpans
 from services.runner.step import PlanError, StepOutcome
 from services.runner.step_messages import (
     Plan,
+    draining_to_proto,
     heartbeat_to_proto,
     plan_from_proto,
     result_to_proto,
@@ -55,15 +56,23 @@ class SchedulerLink:
         self._executor = executor
         self._device = device
         self._metrics = metrics
+        self._session: _Session | None = None
+        self._is_draining = False
+
+    def drain(self) -> None:
+        """Asks the scheduler for nothing new; when the attachment ends, there is no other one."""
+        self._is_draining = True
+        if self._session is not None:
+            self._session.drain()
 
     async def run(self, on_change: Callable[[bool], Awaitable[None]]) -> None:
-        """Attaches again and again until it is cancelled; on_change hears whether a scheduler uses the runner now."""
+        """Attaches again and again until it is drained or cancelled; on_change hears whether a scheduler uses it."""
         backoff = FIRST_BACKOFF_SECONDS
         last_cause = ""
         async with open_channel(self._config.scheduler) as channel:
             stub = scheduler_pb2_grpc.SchedulerServiceStub(channel)
-            while True:
-                session = _Session(stub, self._config, self._executor, self._device, self._metrics)
+            while not self._is_draining:
+                self._session = session = _Session(stub, self._config, self._executor, self._device, self._metrics)
                 try:
                     cause = await session.run(on_change)
                 finally:
@@ -97,7 +106,15 @@ class _Session:
         self._spans = SequenceSpans(config.step_span_every)
         self._outgoing: asyncio.Queue[step_pb2.AttachRequest] = asyncio.Queue()
         self._steps: asyncio.Queue[tuple[Plan, asyncio.Future[StepOutcome | None]]] = asyncio.Queue()
+        self._epoch: int | None = None
+        self._is_draining = False
         self.was_attached = False
+
+    def drain(self) -> None:
+        """Says that nothing new may come, now or as soon as there is somebody to say it to."""
+        self._is_draining = True
+        if self._epoch is not None:
+            self._outgoing.put_nowait(draining_to_proto(self._epoch))
 
     async def run(self, on_change: Callable[[bool], Awaitable[None]]) -> str:
         """Says hello and works until the stream ends; returns why it did."""
@@ -113,6 +130,9 @@ class _Session:
 
             attachment = Attachment(attached.epoch, report)
             self.was_attached = True
+            self._epoch = attached.epoch
+            if self._is_draining:
+                self.drain()
             self._metrics.attachments.inc()
             self._metrics.attached.set(1)
             log.info("attached", scheduler_id=attached.scheduler_id, epoch=attached.epoch)

@@ -106,6 +106,11 @@ def heartbeat_to_proto(epoch: int, reading: DeviceReading) -> step_pb2.AttachReq
     return step_pb2.AttachRequest(heartbeat=step_pb2.Heartbeat(epoch=epoch, device=_device(reading)))
 
 
+def draining_to_proto(epoch: int) -> step_pb2.AttachRequest:
+    """Writes that nothing new may come."""
+    return step_pb2.AttachRequest(draining=step_pb2.Draining(epoch=epoch))
+
+
 def transfer_to_proto(report: TransferReport, epoch: int) -> step_pb2.AttachRequest:
     """Writes the end of a transfer."""
     transfer = step_pb2.TransferResult(

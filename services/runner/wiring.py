@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 import uuid
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ from services.runner.step_messages import Introduction, hello_to_proto
 log = structlog.get_logger()
 
 DRAIN_POLL_SECONDS = 0.05
+# So long without work: what the scheduler had sent before it heard of the drain has arrived by then.
+DRAIN_QUIET_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,7 @@ async def _serve(parts: _Parts, ready: ReadyEngine, shutdown: asyncio.Task[None]
     try:
         await asyncio.wait({working, shutdown}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
+            link.drain()
             await parts.server.set_serving(False)
             await _drain(executor, parts.process.drain_seconds)
     finally:
@@ -126,5 +130,8 @@ async def _drain(executor: PlanExecutor, drain_seconds: float) -> None:
     log.info("draining", sequences=executor.sequences)
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(drain_seconds):
-            while executor.sequences:  # noqa: ASYNC110 - it changes in the model's thread
+            quiet_since = time.monotonic()
+            while time.monotonic() - quiet_since < DRAIN_QUIET_SECONDS:
                 await asyncio.sleep(DRAIN_POLL_SECONDS)
+                if executor.sequences or executor.running_transfers:
+                    quiet_since = time.monotonic()

@@ -55,7 +55,8 @@ class Attachment:
         finally:
             if reader is not None:
                 reader.cancel()
-            parts.metrics.note_runner_lost()
+            if not session.is_draining:
+                parts.metrics.note_runner_lost()
             parts.second_level.abandon(session)
             parts.fleet.detach(session, cause, time.monotonic())
         raise Unavailable(f"this attachment is over: {cause}; attach again", retry_after_seconds=0.1)
@@ -91,7 +92,7 @@ class Attachment:
 
     def _hear(self, session: RunnerSession, message: step_pb2.AttachRequest) -> None:
         kind = message.WhichOneof("message")
-        if kind not in ("result", "transfer", "heartbeat"):
+        if kind not in ("result", "transfer", "heartbeat", "draining"):
             session.close(f"it sent {kind or 'an empty message'} where none belongs")
             return
         body = getattr(message, kind)
@@ -103,6 +104,8 @@ class Attachment:
             session.hear(outcome_from(message.result))
         elif kind == "transfer":
             session.hear(report_from(message.transfer))
+        elif kind == "draining":
+            self._parts.fleet.drain(session)
         elif message.heartbeat.device.HasField("utilization"):
             session.device_utilization = message.heartbeat.device.utilization
 

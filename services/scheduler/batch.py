@@ -45,9 +45,12 @@ class BatchPlanner:
         self._budget = session.identity.step_tokens
         self._admitted = 0
         self.preempted = []
-        self._make_room_for_urgent(now)
-        self._plan_running(now)
-        self._admit(now)
+        if session.is_draining:
+            self._plan_running(now)
+        else:
+            self._make_room_for_urgent(now)
+            self._plan_running(now)
+            self._admit(now)
         if self._queue and (self._admitted or self.preempted):
             # What was left to this runner may be theirs now. A loop that changes nothing wakes nobody.
             self._rules.wake_others(session)

@@ -14,6 +14,7 @@ from services.scheduler.config import SchedulerConfig
 from services.scheduler.ending import end_request
 from services.scheduler.placement import choose, is_match
 from services.scheduler.request import FinishReason, Phase, Request, RequestSpec
+from services.scheduler.residency import Residency
 from services.scheduler.runner_identity import RunnerIdentity
 from services.scheduler.runner_session import RunnerSession
 from services.scheduler.stage_clock import Stage
@@ -79,25 +80,34 @@ class Fleet:
         self.sessions = [other for other in self.sessions if other is not session]
         runner_id = session.identity.runner_id
         self._departures[runner_id] = Departure(session.identity, now)
-        log.warning("runner lost", runner_id=runner_id, epoch=session.epoch, cause=cause, requests=len(session.running))
+        note, event = (log.info, "runner left") if session.is_draining else (log.warning, "runner lost")
+        note(event, runner_id=runner_id, epoch=session.epoch, cause=cause, requests=len(session.running))
         for residency in list(session.running):
-            request = residency.request
-            session.release(residency)
-            request.lost_runners += 1
-            if request.lost_runners >= MOST_LOST_RUNNERS:
-                self._end_with(
-                    request,
-                    RunnersLost(
-                        f"this request lost {request.lost_runners} runners, last {runner_id} ({cause}); "
-                        "it is not tried again, in case it is the cause"
-                    ),
-                    now,
-                )
-                continue
-            request.phase = Phase.QUEUED
-            request.clock.enter(Stage.QUEUE, now, "RUNNER_LOST")
-            self._queue.add(request)
+            self._take_back(residency, cause, now)
         self.wake()
+
+    def drain(self, session: RunnerSession) -> None:
+        """Hears that a runner is about to leave: it gets nothing new, and others may take what waited for it."""
+        log.info("runner is draining", runner_id=session.identity.runner_id, requests=len(session.running))
+        session.drain()
+        self.wake()
+
+    def _take_back(self, residency: Residency, cause: str, now: float) -> None:
+        """Queues a request of a departed runner again; one that has seen too many runners break is not tried again."""
+        request, session = residency.request, residency.session
+        session.release(residency)
+        # Who announced its departure did not break, least of all because of the request.
+        request.lost_runners += not session.is_draining
+        if request.lost_runners >= MOST_LOST_RUNNERS:
+            error = RunnersLost(
+                f"this request lost {request.lost_runners} runners, last {session.identity.runner_id} ({cause}); "
+                "it is not tried again, in case it is the cause"
+            )
+            self._end_with(request, error, now)
+            return
+        request.phase = Phase.QUEUED
+        request.clock.enter(Stage.QUEUE, now, "RUNNER_LEFT" if session.is_draining else "RUNNER_LOST")
+        self._queue.add(request)
 
     def wake(self) -> None:
         """Lets every runner's loop look at the queue."""

@@ -235,4 +235,5 @@ def load_message(session: RunnerSession) -> scheduler_pb2.RunnerLoad:
         block_tokens=pool.block_tokens,
         epoch=session.epoch,
         request_tokens_limit=identity.request_tokens_limit,
+        is_draining=session.is_draining,
     )

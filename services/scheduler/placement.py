@@ -32,7 +32,7 @@ def choose(request: Request, sessions: Iterable[RunnerSession]) -> RunnerSession
     """
     best: tuple[tuple[int, int], RunnerSession] | None = None
     for session in sessions:
-        if session.is_closed or not is_match(request.spec, session.identity):
+        if session.is_closed or session.is_draining or not is_match(request.spec, session.identity):
             continue
         offer = session.offer(request)
         if offer is None:

@@ -45,6 +45,7 @@ class RunnerSession:
         self.news = asyncio.Event()
         self.answers: list[StepOutcome | TransferReport] = []
         self.close_cause: str | None = None
+        self.is_draining = False
         self.last_heard = 0.0
         self.device_utilization: float | None = None
         # A step that cannot give every running sequence a token would starve the last ones.
@@ -62,6 +63,10 @@ class RunnerSession:
         """Fences the runner: nothing that it says counts any more."""
         self.close_cause = self.close_cause or cause
         self.news.set()
+
+    def drain(self) -> None:
+        """Hears that the runner wants to leave: what it has goes on, nothing new starts there."""
+        self.is_draining = True
 
     @property
     def may_plan(self) -> bool:

@@ -23,6 +23,7 @@ class Stream:
         self.results: asyncio.Queue[step_pb2.StepResult] = asyncio.Queue()
         self.transfers: asyncio.Queue[step_pb2.TransferResult] = asyncio.Queue()
         self.heartbeats: asyncio.Queue[step_pb2.Heartbeat] = asyncio.Queue()
+        self.drained: asyncio.Queue[step_pb2.Draining] = asyncio.Queue()
         self.ended = asyncio.Event()
         self._context = context
         self._hang_up = asyncio.Event()
@@ -59,6 +60,7 @@ class Stream:
                 "result": self.results,
                 "transfer": self.transfers,
                 "heartbeat": self.heartbeats,
+                "draining": self.drained,
             }[kind]
             queue.put_nowait(getattr(message, kind))
 

@@ -163,6 +163,7 @@ async def test_sigterm_lets_running_sequences_finish(tiny_model: Path, short_fol
         runner.terminate()
         await asyncio.to_thread(runner.wait_until, lambda: "draining" in runner.log())
         assert await health(runner) == NOT_SERVING
+        assert (await asyncio.wait_for(stream.drained.get(), 30)).epoch == stream.epoch
         await stream.plan(2, work=[work(0, 1)])
         assert len((await stream.result()).token_ids) == 1
         await stream.plan(3, finished_slots=[0])
