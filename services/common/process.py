@@ -23,6 +23,7 @@ from services.common.drain import DrainInterceptor
 from services.common.grpc_options import SERVER_OPTIONS
 from services.common.health import Health
 from services.common.logs import configure_logs
+from services.common.request_parsing import RequestParsingInterceptor
 from services.common.trace_interceptor import TraceInterceptor
 from services.common.tracing import configure_tracing, shut_down_tracing
 
@@ -37,7 +38,8 @@ class GrpcServer:
 
     def __init__(self, process: ProcessConfig, service_names: Iterable[str], *, is_internal: bool) -> None:
         self._running = DrainInterceptor()
-        interceptors: list[Any] = [self._running, TraceInterceptor(is_internal=is_internal)]
+        tracing = TraceInterceptor(is_internal=is_internal)
+        interceptors: list[Any] = [self._running, tracing, RequestParsingInterceptor()]
         if is_internal and process.cluster_token:
             interceptors.insert(0, ClusterAuthInterceptor(process.cluster_token))
         self.server = grpc.aio.server(interceptors=interceptors, options=SERVER_OPTIONS)

@@ -50,7 +50,7 @@ BAD = [
     (text_request("x" * 4_000_000), "prompt", "at least"),
     (text_request("x" * 5_000_000), "prompt.text", "4 MiB"),
     (text_request(stop={"max_tokens": 0}), "stop.max_tokens", "at least 1"),
-    (text_request(sampling={"temperature": 3}), "sampling.temperature", "at most 2"),
+    (text_request(sampling={"temperature": 3}), "sampling.temperature", "from 0 to 2"),
     (text_request(sampling={"logit_bias": {VOCABULARY: 5}}), "sampling.logit_bias", str(VOCABULARY)),
     (text_request(output={"n": 3}), "output.n", "not supported"),
     (text_request(constraint={"regex": "a"}), "constraint.regex", "not supported"),
@@ -160,6 +160,16 @@ async def test_calls_of_later_versions_say_that_they_are_not_built(call: str) ->
         request = {"ResumeStream": pb.ResumeStreamRequest(), "Explain": pb.ExplainRequest()}[call]
         refusal = await refusal_of(getattr(deployed.client, call)(request))
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED")
+
+
+@pytest.mark.parametrize(("method", "kind"), [("StreamGenerate", "unary_stream"), ("Generate", "unary_unary")])
+@pytest.mark.parametrize("raw", [b"\xff\xff", pb.GenerateRequest(prompt=pb.Prompt(text="A")).SerializeToString()[:-1]])
+async def test_bytes_that_are_no_message_are_the_callers_error(method: str, kind: str, raw: bytes) -> None:
+    async with stack(saying([], then=X)) as deployed:
+        call = getattr(deployed.channel, kind)(f"/headrace.v1.InferenceService/{method}")
+        refusal = await refusal_of(call(raw))
+    assert (refusal.code, refusal.reason) == (INVALID, "INVALID_ARGUMENT")
+    assert "cannot be decoded" in refusal.message
 
 
 async def test_a_message_that_cannot_be_read_is_recorded_like_every_refusal() -> None:
