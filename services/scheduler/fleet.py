@@ -23,6 +23,8 @@ from services.scheduler.waiting_queue import WaitingQueue
 log = structlog.get_logger()
 
 MOST_LOST_RUNNERS = 2
+# A tick that comes so late says that this process stood still, and its runners' messages are still to be read.
+PAUSE_SECONDS = 0.5
 
 
 class RunnersLost(Unavailable):
@@ -57,6 +59,7 @@ class Fleet:
         self._epochs = itertools.count(1)
         self._started = now
         self._departures: dict[str, Departure] = {}
+        self._last_tick: float | None = None
         self.sessions: list[RunnerSession] = []
 
     def attach(self, identity: RunnerIdentity, now: float) -> RunnerSession:
@@ -141,7 +144,12 @@ class Fleet:
         return max(left, default=self._started)
 
     def tick(self, now: float) -> None:
-        """Acts on what did not happen in time: heartbeats, loads, a runner's return."""
+        """Acts on what did not happen in time: heartbeats, loads, a runner's return; to be called all the time."""
+        pause = now - self._last_tick if self._last_tick is not None else 0.0
+        self._last_tick = now
+        if pause > PAUSE_SECONDS:
+            log.warning("the scheduler stood still", duration_ms=round(pause * 1000))
+            self._forgive(pause, now)
         silence = self._config.heartbeat_seconds * self._config.missed_heartbeats
         for session in list(self.sessions):
             if now - session.last_heard > silence:
@@ -152,6 +160,18 @@ class Fleet:
         self._wake_idle()
         wait = self._config.runner_wait_seconds
         self._departures = {key: item for key, item in self._departures.items() if now - item.at < 2 * wait}
+
+    def _forgive(self, pause: float, now: float) -> None:
+        """Moves every time limit by a pause in which nobody could be heard."""
+        for session in self.sessions:
+            session.last_heard = min(session.last_heard + pause, now)
+            for residency in session.running:
+                if residency.load is not None and residency.load.give_up_at is not None:
+                    residency.load.give_up_at += pause
+        self._started = min(self._started + pause, now)
+        self._departures = {
+            key: Departure(item.identity, min(item.at + pause, now)) for key, item in self._departures.items()
+        }
 
     def _expire_loads(self, session: RunnerSession, now: float) -> None:
         for residency in list(session.running):

@@ -204,6 +204,16 @@ class Simulation:
             runs.append(StoredRun(value_key, index, 1))
         return StoredPrefix(session.key_chain(request).scope, tuple(runs), b"") if runs else None
 
+    def wait(self, seconds: float, *, is_silent: bool = False) -> None:
+        """Lets time pass as the scheduler's clock does, in small steps; runners are heard of unless they are silent."""
+        ends = self.now + seconds
+        while self.now < ends:
+            self.now = min(self.now + 0.25, ends)
+            for runner in self.runners:
+                if not is_silent:
+                    runner.session.last_heard = self.now
+            self.fleet.tick(self.now)
+
     def cancel(self, request: Request) -> None:
         """Closes a request's stream."""
         self.admission.end(request, FinishReason.CANCELLED, self.now)

@@ -63,10 +63,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([0.5, 5.0]))
     def wait(self, seconds: float) -> None:
         """Time passes, and every runner is heard of."""
-        self.sim.now += seconds
-        for runner in self.sim.runners:
-            runner.session.last_heard = self.sim.now
-        self.sim.fleet.tick(self.sim.now)
+        self.sim.wait(seconds)
 
     @invariant()
     def blocks_are_accounted_for(self) -> None:

@@ -41,25 +41,65 @@ def test_requests_wait_for_a_runner_for_so_long_and_then_hear_that_there_is_none
     sim = Simulation()
     request = sim.submit([5] * 9, 30)
     sim.lose(sim.runners[0])
-    sim.fleet.tick(sim.now + 29)
+    sim.wait(29)
     assert not request.is_done
-    sim.fleet.tick(sim.now + 31)
+    sim.wait(2)
 
     assert isinstance(request.error, Unavailable)
     assert request.error.retry_after_seconds
-    sim.now += 31
     with pytest.raises(Unavailable):
         sim.submit([5], 1)
 
 
 def test_a_silent_runner_counts_as_lost_after_three_heartbeats() -> None:
     sim = Simulation()
-    sim.fleet.tick(2.9)
+    sim.wait(2.9, is_silent=True)
     assert len(sim.fleet.sessions) == 1
-    sim.fleet.tick(3.1)
+    sim.wait(0.2, is_silent=True)
 
     assert sim.fleet.sessions == []
     assert sim.runners[0].session.is_closed
+
+
+def test_a_pause_of_the_scheduler_costs_no_runner() -> None:
+    """SIGSTOP, or a paused machine: the heartbeats of that time have come, and are read after the clock's tick."""
+    sim = Simulation(identity("a"))
+    request = sim.submit([5] * 9, 30)
+    sim.run(until=lambda: request.output_tokens >= 3)
+    sim.wait(1.0)
+    sim.now += 60
+    sim.fleet.tick(sim.now)
+    assert not sim.runners[0].session.is_closed
+    sim.wait(2.9, is_silent=True)
+    assert not sim.runners[0].session.is_closed
+    sim.wait(0.2, is_silent=True)
+
+    assert sim.runners[0].session.is_closed, "it does not hide a runner that stays silent"
+    assert request.lost_runners == 1
+
+
+def test_a_runner_that_was_heard_before_the_late_tick_is_not_heard_in_the_future() -> None:
+    sim = Simulation(identity("a"))
+    sim.wait(1.0)
+    sim.now += 60
+    sim.runners[0].session.last_heard = sim.now
+    sim.fleet.tick(sim.now)
+
+    assert sim.runners[0].session.last_heard == sim.now
+
+
+def test_a_pause_of_the_scheduler_does_not_shorten_the_wait_for_a_runner() -> None:
+    sim = Simulation(identity("a"))
+    request = sim.submit([5] * 9, 5)
+    sim.lose(sim.runners[0])
+    sim.wait(20)
+    sim.now += 60
+    sim.fleet.tick(sim.now)
+    assert not request.is_done
+    sim.attach(identity("a"))
+    sim.run()
+
+    assert request.finish is FinishReason.LENGTH
 
 
 def test_the_same_runner_attaching_again_fences_its_older_self() -> None:
