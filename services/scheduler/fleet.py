@@ -33,6 +33,12 @@ class RunnersLost(Unavailable):
     reason = "RUNNERS_LOST"
 
 
+class NoRunner(Unavailable):
+    """Nobody can take the request, and nobody came in time."""
+
+    reason = "NO_RUNNER"
+
+
 @dataclass(frozen=True, slots=True)
 class Departure:
     """A runner that was here, and until when."""
@@ -207,10 +213,10 @@ class Fleet:
             self._on_end(request)
 
 
-def no_runner(spec: RequestSpec, seconds: float) -> Unavailable:
+def no_runner(spec: RequestSpec, seconds: float) -> NoRunner:
     """Builds the error for a request that no runner can take."""
     model = f"model {spec.model!r}" if spec.model else "any model"
-    return Unavailable(
+    return NoRunner(
         f"no runner for {model} has been attached for {seconds:.0f} s; start one, or try again later",
         retry_after_seconds=5.0,
     )

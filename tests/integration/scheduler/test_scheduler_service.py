@@ -236,6 +236,7 @@ async def test_without_any_runner_for_too_long_the_answer_is_unavailable_with_a_
             await gate.ask(PROMPT, 5)
         error = from_rpc_error(failure.value)
         assert error.code is grpc.StatusCode.UNAVAILABLE
+        assert error.reason == "NO_RUNNER"
         assert error.retry_after_seconds
 
 
