@@ -40,12 +40,17 @@ class DirectoryPoller:
     async def _ask(self) -> None:
         before = self._directory.not_ready_reason
         try:
-            self.loads = await self._scheduler.get_loads(_ANSWER_SECONDS)
+            loads = await self._scheduler.get_loads(_ANSWER_SECONDS)
         except ServiceError as error:
             self.loads = GetLoadsResponse()
             self._directory.forget(error.message)
         else:
-            self._directory.update(_attached(runner) for runner in self.loads.runners)
+            present = [runner for runner in loads.runners if not runner.is_away]
+            away = [runner for runner in loads.runners if runner.is_away]
+            self._directory.update(map(_attached, present), map(_attached, away))
+            self.loads = GetLoadsResponse(
+                runners=present, queued_requests=loads.queued_requests, scheduler_id=loads.scheduler_id
+            )
         after = self._directory.not_ready_reason
         if before != after:
             log.info("readiness changed", is_ready=after is None, not_ready_reason=after)

@@ -43,6 +43,7 @@ class ModelDirectory:
         self._default_name = default_name
         self._tokenizer_digest = tokenizer_digest
         self._runners: tuple[AttachedRunner, ...] = ()
+        self._away: tuple[AttachedRunner, ...] = ()
         self._foreign: tuple[AttachedRunner, ...] = ()
         self._outage: str | None = "the scheduler has not answered yet"
 
@@ -63,31 +64,35 @@ class ModelDirectory:
             return f"the attached runners ({names}) have another tokenizer than this gateway"
         return "no runner is attached"
 
-    def update(self, runners: Iterable[AttachedRunner]) -> None:
-        """Replaces what is known by a fresh report."""
+    def update(self, runners: Iterable[AttachedRunner], away: Iterable[AttachedRunner] = ()) -> None:
+        """Replaces what is known by a fresh report: who is attached, and for whose return the scheduler waits."""
         known = tuple(runners)
         self._runners = tuple(runner for runner in known if runner.tokenizer_digest == self._tokenizer_digest)
+        self._away = tuple(runner for runner in away if runner.tokenizer_digest == self._tokenizer_digest)
         self._foreign = tuple(runner for runner in known if runner.tokenizer_digest != self._tokenizer_digest)
         self._outage = None
 
     def forget(self, outage: str) -> None:
         """Notes that nothing is known, and why."""
-        self._runners = self._foreign = ()
+        self._runners = self._away = self._foreign = ()
         self._outage = outage
 
     def models(self) -> list[ServedModel]:
         """Lists what can answer, the default first."""
-        keys = {(runner.model, runner.version) for runner in self._runners}
-        models = [self._served(name, version) for name, version in keys]
-        return sorted(models, key=lambda model: (model.name != self._default_name, model.name, model.version))
+        return self._models_of(self._runners)
 
     def has_served(self, name: str) -> bool:
         """Tells whether a request for this name is for this deployment, even if nobody can answer it now."""
         return name in ("", self._default_name)
 
     def find(self, name: str, version: str | None = None) -> ServedModel:
-        """Returns the model that a request means; raises ModelNotFound, or Unavailable where it may come back."""
-        models = self.models()
+        """Returns the model that a request means; raises ModelNotFound, or Unavailable where it may come back.
+
+        Where all of its runners are away for a moment, the request is the scheduler's: it waits for their return.
+        """
+        served = {(runner.model, runner.version) for runner in self._runners}
+        missed = tuple(runner for runner in self._away if (runner.model, runner.version) not in served)
+        models = self._models_of(self._runners + missed)
         if not models and self.has_served(name):
             raise Unavailable(
                 f"no runner can answer now: {self.not_ready_reason}; try again", retry_after_seconds=RETRY_SECONDS
@@ -112,17 +117,24 @@ class ModelDirectory:
             )
         return exact[0]
 
-    def _served(self, name: str, version: str) -> ServedModel:
-        runners = [runner for runner in self._runners if (runner.model, runner.version) == (name, version)]
-        return ServedModel(
-            name=name,
-            version=version,
-            architecture=runners[0].architecture,
-            context_tokens=min(runner.context_tokens for runner in runners),
-            vocabulary_size=min(runner.vocabulary_size for runner in runners),
-            end_token_ids=frozenset(token_id for runner in runners for token_id in runner.end_token_ids),
-            runners=len(runners),
-        )
+    def _models_of(self, runners: tuple[AttachedRunner, ...]) -> list[ServedModel]:
+        groups: dict[tuple[str, str], list[AttachedRunner]] = {}
+        for runner in runners:
+            groups.setdefault((runner.model, runner.version), []).append(runner)
+        models = [_served(group) for group in groups.values()]
+        return sorted(models, key=lambda model: (model.name != self._default_name, model.name, model.version))
+
+
+def _served(runners: list[AttachedRunner]) -> ServedModel:
+    return ServedModel(
+        name=runners[0].model,
+        version=runners[0].version,
+        architecture=runners[0].architecture,
+        context_tokens=min(runner.context_tokens for runner in runners),
+        vocabulary_size=min(runner.vocabulary_size for runner in runners),
+        end_token_ids=frozenset(token_id for runner in runners for token_id in runner.end_token_ids),
+        runners=len(runners),
+    )
 
 
 def _weakest(models: list[ServedModel]) -> ServedModel:

@@ -138,9 +138,12 @@ class Fleet:
 
     def identities(self, now: float) -> list[RunnerIdentity]:
         """Lists the runners that are here, and those that may come back in time."""
+        return [*(session.identity for session in self.sessions), *self.away(now)]
+
+    def away(self, now: float) -> list[RunnerIdentity]:
+        """Lists the runners that left a moment ago: requests wait for their return."""
         wait = self._config.runner_wait_seconds
-        gone = [item.identity for item in self._departures.values() if now - item.at < wait]
-        return [*(session.identity for session in self.sessions), *gone]
+        return [item.identity for item in self._departures.values() if now - item.at < wait]
 
     def absent_since(self, spec: RequestSpec) -> float | None:
         """Returns since when no attached runner can serve the request; None while one can."""

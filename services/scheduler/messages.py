@@ -210,7 +210,23 @@ def add_summary(message: scheduler_pb2.SubmitResponse, request: Request, now: fl
 
 def load_message(session: RunnerSession) -> scheduler_pb2.RunnerLoad:
     """Writes what a runner is and does."""
-    identity, pool = session.identity, session.pool
+    pool = session.pool
+    message = _runner_message(session.identity)
+    message.running_requests = len(session.running)
+    message.used_blocks, message.cached_blocks, message.total_blocks = pool.used, pool.cached, pool.total
+    message.epoch = session.epoch
+    message.is_draining = session.is_draining
+    return message
+
+
+def away_message(identity: RunnerIdentity) -> scheduler_pb2.RunnerLoad:
+    """Writes what a runner was that may come back."""
+    message = _runner_message(identity)
+    message.is_away = True
+    return message
+
+
+def _runner_message(identity: RunnerIdentity) -> scheduler_pb2.RunnerLoad:
     model = identity.model
     return scheduler_pb2.RunnerLoad(
         runner_id=identity.runner_id,
@@ -228,12 +244,6 @@ def load_message(session: RunnerSession) -> scheduler_pb2.RunnerLoad:
             eos_token_ids=sorted(model.eos_token_ids),
             dtype=model.dtype,
         ),
-        running_requests=len(session.running),
-        used_blocks=pool.used,
-        cached_blocks=pool.cached,
-        total_blocks=pool.total,
-        block_tokens=pool.block_tokens,
-        epoch=session.epoch,
+        block_tokens=identity.kv.block_tokens,
         request_tokens_limit=identity.request_tokens_limit,
-        is_draining=session.is_draining,
     )

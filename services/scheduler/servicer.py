@@ -21,7 +21,7 @@ from services.common.errors import (
 )
 from services.common.tracing import traceparent_of
 from services.scheduler.attachment import Attachment
-from services.scheduler.messages import add_summary, load_message, news_message, spec_from
+from services.scheduler.messages import add_summary, away_message, load_message, news_message, spec_from
 from services.scheduler.request import FinishReason, Request
 from services.scheduler.service_parts import ServiceParts
 from services.scheduler.spans import StageRecorder
@@ -92,8 +92,10 @@ class SchedulerServicer(SchedulerServiceServicer):
         self, request: scheduler_pb2.GetLoadsRequest, context: Context
     ) -> scheduler_pb2.GetLoadsResponse:
         """Reports runners and queue."""
+        fleet = self._parts.fleet
+        away = [away_message(identity) for identity in fleet.away(time.monotonic())]
         return scheduler_pb2.GetLoadsResponse(
-            runners=[load_message(session) for session in self._parts.fleet.sessions],
+            runners=[*(load_message(session) for session in fleet.sessions), *away],
             queued_requests=len(self._parts.queue),
             scheduler_id=self._scheduler_id,
         )

@@ -24,6 +24,7 @@ from services.common.grpc_options import open_channel
 from services.common.model_folder import tokenizer_digest
 from services.gateway.config import GatewayConfig
 from services.gateway.gateway import Gateway
+from services.scheduler.config import SchedulerConfig
 
 MODEL = "scripted"
 BOS, EOS, FIRST_BYTE = 0, 1, 4
@@ -119,6 +120,7 @@ async def stack(
     *,
     hello: dict[str, Any] | None = None,
     process: ProcessConfig | None = None,
+    runner_wait_seconds: float = 30.0,
     **config: Any,
 ) -> AsyncIterator[Stack]:
     """Runs a deployment until the block is left. Sockets live in a short path."""
@@ -128,7 +130,8 @@ async def stack(
         gateway = Gateway(
             config_for(folder, sockets, **config), process or ProcessConfig(reflection=False, drain_seconds=0.2)
         )
-        async with local_scheduler(sockets) as scheduler:
+        patience = SchedulerConfig(kvstore=None, runner_wait_seconds=runner_wait_seconds)
+        async with local_scheduler(sockets, patience) as scheduler:
             await gateway.start()
             address = f"unix:{sockets}/public.sock"
             runner = ScriptedRunner(scheduler.address, hello_of(folder, **(hello or {})), script)

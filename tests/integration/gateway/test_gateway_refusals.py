@@ -21,6 +21,7 @@ from gateway_stack import (
     text_request,
     until,
 )
+from scripted_runner import ScriptedRunner
 
 from headrace.v1 import inference_pb2 as pb
 
@@ -135,15 +136,31 @@ async def test_tokenize_and_detokenize_check_their_input_too() -> None:
 
 
 async def test_without_a_runner_callers_are_told_when_to_try_again() -> None:
-    """API-5: no runner."""
-    async with stack(saying([])) as deployed:
+    """API-5: no runner, and for so long that the scheduler waits no more."""
+    async with stack(saying([]), runner_wait_seconds=0.4) as deployed:
         await until(lambda: deployed.gateway.readiness.is_ready)
         await deployed.runner.close()
         await until(lambda: not deployed.gateway.readiness.is_ready, seconds=3)
+        waited = await refusal_of(deployed.client.Generate(text_request()))
         refusal = await refused_both_ways(deployed, text_request())
+    assert (waited.code, waited.reason) == (grpc.StatusCode.UNAVAILABLE, "NO_RUNNER")
     assert (refusal.code, refusal.reason) == (grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE")
-    assert refusal.retry_seconds
-    assert "no runner" in refusal.message
+    for item in (waited, refusal):
+        assert item.retry_seconds
+        assert "no runner" in item.message
+        assert "cannot be used" not in item.message
+
+
+async def test_a_request_waits_for_a_runner_that_has_just_gone_away() -> None:
+    async with stack(saying([X, X])) as deployed:
+        await until(lambda: deployed.gateway.readiness.is_ready)
+        await deployed.runner.close()
+        await until(lambda: not deployed.gateway.readiness.is_ready, seconds=3)
+        asked = asyncio.ensure_future(deployed.client.Generate(text_request()))
+        await until(lambda: len(deployed.scheduler.parts.queue) == 1, seconds=3)
+        async with ScriptedRunner(deployed.scheduler.address, deployed.runner.hello, saying([X, X])):
+            answer = await asked
+    assert answer.choices[0].text == "xx"
 
 
 async def test_without_a_scheduler_callers_are_told_quickly() -> None:

@@ -75,3 +75,23 @@ def test_an_unreachable_scheduler_means_try_again_whatever_the_model() -> None:
 
 def test_a_new_directory_is_not_ready() -> None:
     assert ModelDirectory("tiny", OURS).not_ready_reason
+
+
+def test_a_model_whose_runners_are_away_for_a_moment_is_found_but_not_ready() -> None:
+    known = ModelDirectory("tiny", OURS)
+    known.update([], [runner(context=100), runner(digest="foreign")])
+
+    assert known.find("").context_tokens == 100
+    assert known.models() == []
+    assert known.not_ready_reason == "no runner is attached"
+    known.update([])
+    with pytest.raises(Unavailable):
+        known.find("")
+
+
+def test_who_is_away_changes_nothing_for_a_model_that_others_serve() -> None:
+    known = ModelDirectory("tiny", OURS)
+    known.update([runner(context=200)], [runner(context=100), runner("other")])
+
+    assert (known.find("tiny").context_tokens, known.find("tiny").runners) == (200, 1)
+    assert known.find("other").name == "other"
