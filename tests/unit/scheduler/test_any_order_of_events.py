@@ -52,6 +52,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.sim.lose(runner)
         self.sim.attach(runner.session.identity)
 
+    @rule(data=st.data(), steps=st.integers(0, 6))
+    def replace(self, data: st.DataObject, steps: int) -> None:
+        """A runner announces that it leaves, works on for a while, leaves, and another one comes."""
+        runner = data.draw(st.sampled_from(self.sim.runners))
+        lost = [request.lost_runners for request in self.sim.requests]
+        self.sim.fleet.drain(runner.session)
+        for _ in range(steps):
+            self.sim.step()
+        self.sim.lose(runner)
+        self.sim.attach(runner.session.identity)
+        assert lost == [request.lost_runners for request in self.sim.requests]
+
     @rule(data=st.data())
     def hold_transfers(self, data: st.DataObject) -> None:
         """Transfers take long, or come all at once."""
