@@ -118,6 +118,12 @@ class FailedPrecondition(ServiceError):
     reason = "FAILED_PRECONDITION"
 
 
+class NoRunner(Unavailable):
+    """Nobody can take the request, and nobody came in time."""
+
+    reason = "NO_RUNNER"
+
+
 class DeadlineExceeded(ServiceError):
     """The call's own time limit has passed."""
 

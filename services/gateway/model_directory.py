@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from services.common.errors import ModelNotFound, Unavailable
+from services.common.errors import ModelNotFound, NoRunner, Unavailable
 
 RETRY_SECONDS = 2.0
 
@@ -94,7 +94,8 @@ class ModelDirectory:
         missed = tuple(runner for runner in self._away if (runner.model, runner.version) not in served)
         models = self._models_of(self._runners + missed)
         if not models and self.has_served(name):
-            raise Unavailable(
+            kind = NoRunner if self._outage is None else Unavailable
+            raise kind(
                 f"no runner can answer now: {self.not_ready_reason}; try again", retry_after_seconds=RETRY_SECONDS
             )
         wanted = name or (models[0].name if models else self._default_name)
@@ -102,7 +103,7 @@ class ModelDirectory:
         if not named and self._outage is not None:
             raise Unavailable(f"{self._outage}; try again", retry_after_seconds=RETRY_SECONDS)
         if not named and wanted == self._default_name:
-            raise Unavailable(f"no runner serves {wanted} now; try again", retry_after_seconds=RETRY_SECONDS)
+            raise NoRunner(f"no runner serves {wanted} now; try again", retry_after_seconds=RETRY_SECONDS)
         if not named:
             known = ", ".join(sorted({self._default_name, *(model.name for model in models)}))
             raise ModelNotFound(f"model {wanted!r} is not served here; known: {known}", resource=("model", wanted))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from services.common.errors import ServiceError, Unavailable
+from services.common.errors import NoRunner, ServiceError, Unavailable
 from services.scheduler.block_keys import Digest, sha256
 from services.scheduler.config import SchedulerConfig
 from services.scheduler.ending import end_request
@@ -31,12 +31,6 @@ class RunnersLost(Unavailable):
     """The request was on too many runners that went away; it may be what ends them."""
 
     reason = "RUNNERS_LOST"
-
-
-class NoRunner(Unavailable):
-    """Nobody can take the request, and nobody came in time."""
-
-    reason = "NO_RUNNER"
 
 
 @dataclass(frozen=True, slots=True)
