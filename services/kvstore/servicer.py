@@ -164,7 +164,9 @@ class KvStoreServicer(KvStoreServiceServicer):
         # Redis counts from the write, which came after the grant: it forgets the value at this time at the earliest.
         expires_at = lease.expires_at - store.lease_seconds + store.value_expiry_seconds
         value = StoredValue(lease.value_key, lease.namespace, lease.block_keys, request.stored_bytes, expires_at)
-        return "visible" if store.index.add(value) else "duplicate"
+        # A rebuild that runs meanwhile may have met the value in Redis, whole, before its commit.
+        is_visible = store.index.has_value(value.value_key) or store.index.add(value)
+        return "visible" if is_visible else "duplicate"
 
     def _note_lookup(self, request: pb.LookupRequest, runs: list[StoredRun], degraded: str, seconds: float) -> None:
         metrics = self._store.metrics

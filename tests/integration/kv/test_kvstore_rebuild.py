@@ -10,6 +10,7 @@ from kvstore_harness import BLOCKS, chain, serving, store_chain, transfers, unti
 from valkey_server import ValkeyServer
 
 from services.common.value_header import TAG_BYTES, encode_head
+from services.kvstore.index import StoredValue
 from services.runner.l2.orders import Outcome
 
 
@@ -32,6 +33,19 @@ async def test_a_restarted_kvstore_finds_what_redis_holds(valkey: ValkeyServer, 
         async with transfers(valkey) as (_, carry_out):
             order = load_order(range(BLOCKS), 10, value_key=run.value_key, integrity_key=key)
             assert (await carry_out("submit_load", order)).outcome is Outcome.DONE
+
+
+async def test_a_value_that_a_rebuild_meets_before_its_commit_is_visible_all_the_same(
+    valkey: ValkeyServer, folder: Path
+) -> None:
+    async with serving(folder, valkey.url) as kvstore:
+        response = await kvstore.lease()
+        (grant,) = response.grants
+        namespace = grant.value_key.split(":")[2]
+        met = StoredValue(grant.value_key, namespace, tuple(chain()), 100, time.monotonic() + 60)
+        assert kvstore.store.index.add(met)
+
+        assert await kvstore.commit(grant.lease_id, stored_bytes=100)
 
 
 async def test_a_truncated_value_is_not_found_again_after_a_restart(valkey: ValkeyServer, folder: Path) -> None:
