@@ -93,7 +93,11 @@ def new_model(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
     )
     model = LlamaForCausalLM(config)
     model.generation_config = GenerationConfig(
-        bos_token_id=tokenizer.bos_token_id, eos_token_id=[tokenizer.eos_token_id], pad_token_id=tokenizer.pad_token_id
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=[tokenizer.eos_token_id],
+        pad_token_id=tokenizer.pad_token_id,
+        # It has one answer to a question; sampling could only mix two of them.
+        do_sample=False,
     )
     return model
 
