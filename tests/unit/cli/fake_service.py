@@ -47,13 +47,14 @@ def main() -> None:
         sys.exit(arguments.fail or 1)
     if seen is not None:
         seen.touch()
+    # Before the first healthy answer: whoever waited for that may ask it to end at once.
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
     server = grpc.server(ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
     health_pb2_grpc.add_HealthServicer_to_server(Health(), server)
     inference_pb2_grpc.add_InferenceServiceServicer_to_server(Inference(), server)
     server.add_insecure_port(f"127.0.0.1:{arguments.port}")
     server.start()
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
     ended.wait()
     if arguments.stops:
         with arguments.stops.open("a") as file:
