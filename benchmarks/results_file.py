@@ -36,7 +36,7 @@ def write_result(name: str, arms: Mapping[str, Sequence[float]], unit: str, **fa
     record = {
         "name": name,
         "date": now.isoformat(timespec="seconds"),
-        "command": " ".join(["python", "-m", f"benchmarks.{name}", *sys.argv[1:]]),
+        "command": " ".join(["python", "-m", f"benchmarks.{name}", *map(_without_folder, sys.argv[1:])]),
         "machine": describe_machine(),
         "unit": unit,
         "arms": {
@@ -49,6 +49,11 @@ def write_result(name: str, arms: Mapping[str, Sequence[float]], unit: str, **fa
     path = RESULTS / f"{now:%Y-%m-%d}-{name}.json"
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return path
+
+
+def _without_folder(argument: str) -> str:
+    # Where a model lies on this machine helps nobody to make the measurement again.
+    return Path(argument).name if Path(argument).is_absolute() else argument
 
 
 def _processor() -> str:
