@@ -1,9 +1,7 @@
 """A real gateway in front of a real scheduler; only the runner's next token is scripted."""
 
-import asyncio
 import tempfile
-import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,14 +157,6 @@ async def collect(call: Any) -> list[pb.Chunk]:
     while (chunk := await call.read()) is not grpc.aio.EOF:
         chunks.append(chunk)
     return chunks
-
-
-async def until(condition: Callable[[], bool], seconds: float = 1.0) -> None:
-    """Returns when the condition holds; fails when it does not in time."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from gateway_stack import collect, ids_of, refusal_of, saying, stack, text_request, until
+from gateway_stack import collect, ids_of, refusal_of, saying, stack, text_request
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from polling import until
 
 from headrace.v1 import admin_pb2, admin_pb2_grpc
 from headrace.v1 import inference_pb2 as pb

@@ -19,8 +19,8 @@ from gateway_stack import (
     saying,
     stack,
     text_request,
-    until,
 )
+from polling import until
 from scripted_runner import ScriptedRunner
 
 from headrace.v1 import inference_pb2 as pb

@@ -1,7 +1,5 @@
 """A real gateway and a real scheduler with a scripted runner, and OpenAI's own client in front of them."""
 
-import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -9,6 +7,7 @@ from pathlib import Path
 
 import httpx
 import openai
+from polling import until
 from scheduler_process import LocalScheduler, local_scheduler
 from scripted_engine import Script
 from scripted_runner import ScriptedRunner, scripted_hello
@@ -44,14 +43,6 @@ def saying(text: str, *, repeats: bool = False, on_token: Callable[[str, int], N
         return FIRST_BYTE_ID + said[position] if position < len(said) else EOS_ID
 
     return script
-
-
-async def until(condition: Callable[[], bool], seconds: float) -> None:
-    """Waits for a condition to come true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 def tiny_runner(scheduler: str, model: Path, script: Script) -> ScriptedRunner:

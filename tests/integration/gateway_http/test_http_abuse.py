@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from http_stack import CHAT, MODEL, HttpStack, http_stack, saying, until
+from http_stack import CHAT, MODEL, HttpStack, http_stack, saying
+from polling import until
 
 PHRASE = "round and round "
 LONG = {"model": MODEL, "messages": CHAT, "max_tokens": 200}

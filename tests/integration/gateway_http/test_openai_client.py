@@ -9,7 +9,8 @@ from pathlib import Path
 
 import openai
 import pytest
-from http_stack import CHAT, MODEL, HttpStack, http_stack, saying, tiny_runner, until
+from http_stack import CHAT, MODEL, HttpStack, http_stack, saying, tiny_runner
+from polling import until
 
 TEXT = "Water flows: 水流不止, and 🌊 too."
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
+from polling import until
 from valkey_server import ValkeyServer
 
 from services.common.breaker import Breaker, BreakerSettings
@@ -59,12 +60,6 @@ async def asking(url: str, budget_seconds: float = 1.0) -> AsyncIterator[RedisIn
 async def get(redis: RedisIndex, key: str) -> object:
     (reply,) = await redis.ask([("GET", key)], 1.0)
     return reply
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - a state of another process, which signals nothing
-            await asyncio.sleep(0.01)
 
 
 async def test_a_cancelled_questions_reply_never_reaches_the_next_asker(valkey: ValkeyServer) -> None:

@@ -1,8 +1,6 @@
 """A gateway's side of Submit, for tests."""
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,14 +11,6 @@ from headrace.v1 import generation_pb2
 from headrace.v1 import scheduler_pb2 as pb
 from headrace.v1.scheduler_pb2_grpc import SchedulerServiceStub
 from services.common.grpc_options import open_channel
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Polls a condition; fails when it does not come true in time."""
-    ends = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < ends, "the condition did not come true"
-        await asyncio.sleep(0.005)
 
 
 @dataclass

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from scheduler_client import gateway, until
+from polling import until
+from scheduler_client import gateway
 from scheduler_process import local_scheduler
 from scripted_engine import counting_script
 from scripted_runner import ScriptedRunner, scripted_hello

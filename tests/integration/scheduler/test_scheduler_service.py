@@ -6,8 +6,9 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from polling import until
 from prometheus_client import CollectorRegistry
-from scheduler_client import LENGTH, STOP, gateway, until
+from scheduler_client import LENGTH, STOP, gateway
 from scheduler_process import LocalScheduler, local_scheduler
 from scripted_engine import counting_script
 from scripted_runner import ScriptedRunner, scripted_hello

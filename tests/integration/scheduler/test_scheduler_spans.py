@@ -11,7 +11,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from scheduler_client import gateway, start_message, until
+from polling import until
+from scheduler_client import gateway, start_message
 from scheduler_process import local_scheduler
 from scripted_runner import ScriptedRunner, ScriptedStore, scripted_hello
 

@@ -4,7 +4,8 @@ import time
 from pathlib import Path
 
 from memory_kvstore import MemoryKvStore, memory_kvstore
-from scheduler_client import gateway, until
+from polling import until
+from scheduler_client import gateway
 from scheduler_process import LocalScheduler, local_scheduler
 from scripted_runner import ScriptedRunner, ScriptedStore, scripted_hello
 

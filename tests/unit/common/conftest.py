@@ -1,6 +1,5 @@
 """A real grpc.aio server for handlers written in a test, and every span that starts and ends."""
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack
@@ -11,6 +10,7 @@ import grpc
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
+from polling import until
 
 SERVICE = "test.v1.Echo"
 
@@ -43,17 +43,7 @@ class SpanRecord(SpanProcessor):
 
     async def all_ended(self) -> None:
         """Waits for every span to end; fails for one that leaks."""
-        await eventually(lambda: len(self.ended) == len(self.started), "a span was never ended")
-
-
-async def eventually(is_true: Callable[[], bool], failure: str, seconds: float = 5.0) -> None:
-    """Polls a condition until it holds."""
-    async with asyncio.timeout(seconds):
-        try:
-            while not is_true():  # noqa: ASYNC110 -- the condition has no event to wait for
-                await asyncio.sleep(0.005)
-        except asyncio.CancelledError:
-            raise AssertionError(failure) from None
+        await until(lambda: len(self.ended) == len(self.started), 5, "not every span was ended")
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 import itertools
 import json
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import httpx
 import pytest
 from fake_generation import FakeGeneration, Script, ready
+from polling import until
 
 from services.common.config import ConfigError
 from services.gateway.authentication import Authentication
@@ -79,13 +79,6 @@ async def wire(server: HttpServer) -> AsyncIterator[Wire]:
         yield Wire(reader, writer)
     finally:
         writer.close()
-
-
-async def until(condition: Callable[[], bool], seconds: float = 1.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("stream", [False, True])
