@@ -90,6 +90,7 @@ class ScriptedRunner:
         self.epochs: list[int] = []
         self.plans: list[step_pb2.StepPlan] = []
         self.sends_heartbeats = True
+        self.heartbeats_sent = 0
         self._address = address
         self._call: Any = None
         # grpc takes one write of a stream at a time.
@@ -171,3 +172,4 @@ class ScriptedRunner:
                 await asyncio.sleep(attached.heartbeat_milliseconds / 3000)
                 if self.sends_heartbeats:
                     await self.say(step_pb2.AttachRequest(heartbeat=heartbeat))
+                    self.heartbeats_sent += 1

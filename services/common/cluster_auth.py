@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-from grpc_status import rpc_status
 
-from services.common.errors import Unauthenticated, to_status
+from services.common.errors import Unauthenticated
+from services.common.refusal import refusing_handler
 
 _OPEN = ("/grpc.health.",)
 
@@ -22,14 +22,7 @@ class ClusterAuthInterceptor(grpc.aio.ServerInterceptor):
 
     def __init__(self, token: str) -> None:
         self._expected = f"Bearer {token}".encode()
-
-        status = rpc_status.to_status(to_status(Unauthenticated("wrong or missing cluster token")))
-
-        async def refuse(_requests: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
-            await context.abort_with_status(status)
-
-        # For every kind of method: a handler of streams waits for no first message that may never come.
-        self._refusal: Any = grpc.stream_stream_rpc_method_handler(refuse)
+        self._refusal = refusing_handler(Unauthenticated("wrong or missing cluster token"))
 
     async def intercept_service(
         self,

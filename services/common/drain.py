@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
-from grpc_status import rpc_status
 
-from services.common.errors import Unavailable, to_status
+from services.common.errors import Unavailable
+from services.common.refusal import refusing_handler
 
 # Calls that live as long as their connection: nobody waits for their end.
 ENDLESS = ("/grpc.health.", "/grpc.reflection.", "/headrace.v1.SchedulerService/Attach")
@@ -22,13 +22,7 @@ class DrainInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self) -> None:
         self._calls: set[asyncio.Task[Any]] = set()
         self._is_draining = False
-        status = rpc_status.to_status(to_status(Unavailable("this process is shutting down; try another")))
-
-        async def refuse(_requests: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
-            await context.abort_with_status(status)
-
-        # For every kind of method, as it reads nothing and writes nothing.
-        self._refusal: Any = grpc.stream_stream_rpc_method_handler(refuse)
+        self._refusal = refusing_handler(Unavailable("this process is shutting down; try another"))
 
     async def intercept_service(
         self,

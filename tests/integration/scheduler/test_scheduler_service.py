@@ -195,7 +195,9 @@ async def test_a_long_step_does_not_look_like_a_lost_runner(folder: Path) -> Non
         async with gateway(scheduler.address) as gate:
             call = await gate.open(PROMPT, 10)
             await until(lambda: bool(runner.plans))
-            await asyncio.sleep(0.6)  # two time limits long
+            sent = runner.heartbeats_sent
+            # Three to the interval, three intervals to the limit: two limits long without a step.
+            await until(lambda: runner.heartbeats_sent >= sent + 18)
             runner.is_open.set()
             assert (await gate.read(call)).token_ids == alone(PROMPT, 10)
         assert len(runner.epochs) == 1
