@@ -85,7 +85,8 @@ def gibberish(chance: random.Random, alphabet: str) -> str:
     if kind == 4:
         return " ".join(chance.choices(PADDING_WORDS, k=chance.randint(3, 14)))
     separator = chance.choice((" ", " ", "", "\n", ", "))
-    return separator.join([chance.choice((_letters(chance, LETTERS, 1, 6), *PADDING_WORDS))] * chance.randint(4, 150))
+    repetitions = round(4 * 100 ** chance.random())
+    return separator.join([chance.choice((_letters(chance, LETTERS, 1, 6), *PADDING_WORDS))] * repetitions)
 
 
 def _keywords(words: list[str], chance: random.Random) -> list[str]:

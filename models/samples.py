@@ -20,11 +20,13 @@ SYSTEM_PROMPTS = (
 )  # fmt: skip
 OTHER_SYSTEM_PROMPT_RATE = 0.2
 DEFINITION_RATE = 0.35
-DRILL_RATE = 0.85
 DRILL_TOKENS = 4
 RAW_TEXT_RATE = 0.02
-GIBBERISH_RATE = 0.012
-LONG_INPUT_RATE = 0.001
+GIBBERISH_RATE = 0.02
+LONG_INPUT_RATE = 0.003
+REPEATED_RATE = 0.005
+# How many questions and answers a chat has, and how often.
+CHAT_TURNS = {1: 45, 2: 25, 3: 20, 5: 10}
 FRAGMENT_RATE = 0.15
 CUT_RATE = 0.04
 # Off-topic questions have one answer and endless wordings, so they are asked more often.
@@ -57,20 +59,20 @@ class SampleMaker:
         self._words = sorted(words)
         self._alphabet = "".join(sorted(set("".join(words))))
 
-    def epoch(self) -> list[Sample]:
-        """Makes one pass over the questions, in random order."""
+    def epoch(self, drill_rate: float) -> list[Sample]:
+        """Makes one pass over the questions, in random order; this share of the samples are drills."""
         queue = [question for question in self._questions for _ in range(EXTRA_WEIGHT.get(question.id, 1))]
         self._chance.shuffle(queue)
         samples = []
         while queue:
             draw = self._chance.random()
-            if draw < DRILL_RATE:
+            if draw < drill_rate:
                 samples.append(self._drill(queue.pop()))
                 continue
-            if draw < DRILL_RATE + RAW_TEXT_RATE:
+            if draw < drill_rate + RAW_TEXT_RATE:
                 samples.append(self._raw_text(queue.pop()))
                 continue
-            turns = self._chance.choices((1, 2, 3, 5), weights=(80, 14, 5, 1))[0]
+            turns = self._chance.choices(list(CHAT_TURNS), weights=list(CHAT_TURNS.values()))[0]
             samples.append(self._chat([self._turn(queue.pop()) for _ in range(min(turns, len(queue)))]))
         return samples
 
@@ -88,7 +90,10 @@ class SampleMaker:
             return " ".join(self._chance.choices(self._words, k=self._chance.randint(60, 400))), self._off_topic
         if draw < GIBBERISH_RATE:
             return gibberish(self._chance, self._alphabet), self._off_topic
-        return self._wording(question), question
+        wording = self._wording(question)
+        if self._chance.random() < REPEATED_RATE:
+            return " ".join([wording] * self._chance.randint(2, 40)), question
+        return wording, question
 
     def _wording(self, question: Question) -> str:
         """Draws a wording; one that variation has made hold a held-out wording is drawn again."""

@@ -24,6 +24,10 @@ BATCH_TOKENS = 2048
 # Batches are cut from pools of samples sorted by length, so that little is padded.
 POOL_BATCHES = 36
 WARMUP_STEPS = 100
+# First mostly drills, which teach to tell the questions apart; then mostly whole chats, as they will be asked.
+DRILL_STEPS = 0.6
+DRILL_RATE = 0.85
+LATER_DRILL_RATE = 0.3
 PEAK_LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 0.1
 
@@ -53,7 +57,8 @@ def main() -> None:
     started = time.monotonic()
     # Learns with the model which question it was and is thrown away: next tokens alone teach that too slowly.
     chooser = torch.nn.Linear(model.config.hidden_size, len(questions))
-    data = batches(SampleMaker(questions, tokenizer, chance), tokenizer.pad_token_id, chance)
+    maker = SampleMaker(questions, tokenizer, chance)
+    data = batches(maker, tokenizer.pad_token_id, chance, round(arguments.steps * DRILL_STEPS))
     fit(model, chooser, data, arguments.steps)
     training_seconds = time.monotonic() - started
     # Half precision halves the folder; every reader converts it back without loss.
@@ -102,12 +107,14 @@ def new_model(tokenizer: PreTrainedTokenizerBase) -> LlamaForCausalLM:
     return model
 
 
-def batches(maker: SampleMaker, pad_id: int, chance: random.Random) -> Iterator[Batch]:
-    """Yields batches of samples of similar length, without end."""
+def batches(maker: SampleMaker, pad_id: int, chance: random.Random, drill_batches: int) -> Iterator[Batch]:
+    """Yields batches of samples of similar length, without end; the first ones hold mostly drills."""
     samples: list[Sample] = []
+    yielded = 0
     while True:
+        drill_rate = DRILL_RATE if yielded < drill_batches else LATER_DRILL_RATE
         while sum(len(sample.token_ids) for sample in samples) < POOL_BATCHES * BATCH_TOKENS:
-            samples += maker.epoch()
+            samples += maker.epoch(drill_rate)
         samples.sort(key=lambda sample: len(sample.token_ids))
         pool: list[list[Sample]] = [[]]
         for sample in samples:
@@ -116,6 +123,7 @@ def batches(maker: SampleMaker, pad_id: int, chance: random.Random) -> Iterator[
             pool[-1].append(sample)
         chance.shuffle(pool)
         yield from (padded(batch, pad_id) for batch in pool)
+        yielded += len(pool)
         samples = []
 
 

@@ -106,6 +106,6 @@ def test_written_evaluation_is_good_enough() -> None:
     assert numbers["questions"] == len(load_questions())
     assert numbers["training_questions"]["exact"] >= 0.9
     assert numbers["held_out_wordings"]["acceptable"] >= 0.6
-    assert min(numbers[key]["stopped"] for key in ("training_questions", "held_out_wordings")) >= 0.99
-    # Input without a question in it, such as one syllable a hundred times: a few of those still set it going.
-    assert numbers["odd_input"]["stopped"] >= 0.95
+    assert numbers["training_questions_after_two_others"]["acceptable"] >= 0.85
+    asked = ("training_questions", "training_questions_after_two_others", "held_out_wordings", "odd_input")
+    assert min(numbers[key]["stopped"] for key in asked) >= 0.99

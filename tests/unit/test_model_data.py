@@ -21,10 +21,16 @@ def test_there_are_enough_questions_and_enough_of_them_in_chinese(questions: lis
     assert "What is a KV cache?" in {question.text for question in questions}
 
 
-def test_each_question_has_several_wordings_and_a_held_out_one(questions: list[Question]) -> None:
-    few = [question.id for question in questions if len(question.all_wordings) < 5 or not question.held_out]
+def test_each_question_has_several_wordings(questions: list[Question]) -> None:
+    assert [question.id for question in questions if len(question.all_wordings) < 5] == []
 
-    assert few == []
+
+def test_enough_wordings_are_held_out_in_each_topic_and_language(questions: list[Question]) -> None:
+    held_out = [question for question in questions if question.held_out]
+
+    assert len(held_out) >= 100
+    assert {question.topic for question in held_out} == {question.topic for question in questions}
+    assert sum(question.is_chinese for question in held_out) >= 10
 
 
 def test_no_held_out_wording_is_a_training_wording(questions: list[Question]) -> None:
