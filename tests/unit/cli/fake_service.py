@@ -7,7 +7,6 @@ import argparse
 import json
 import signal
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -47,15 +46,15 @@ def main() -> None:
         sys.exit(arguments.fail or 1)
     if seen is not None:
         seen.touch()
-    # Before the first healthy answer: whoever waited for that may ask it to end at once.
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    # Blocked in every thread and waited for in this one: a handler would run only when this thread wakes by itself,
+    # which it does not when the kernel gives the signal to another thread, as it may after SIGSTOP and SIGCONT.
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     server = grpc.server(ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
     health_pb2_grpc.add_HealthServicer_to_server(Health(), server)
     inference_pb2_grpc.add_InferenceServiceServicer_to_server(Inference(), server)
     server.add_insecure_port(f"127.0.0.1:{arguments.port}")
     server.start()
-    ended.wait()
+    signal.sigwait([signal.SIGTERM])
     if arguments.stops:
         with arguments.stops.open("a") as file:
             file.write(f"{arguments.name}\n")
